@@ -26,8 +26,7 @@ constexpr size_t kFileBytesMax = 1 << 20;
 
 struct PartFile {
   std::string content;
-  uid_t uid = 0;
-  gid_t gid = 0;
+  UserEntry owner;  // its numbers alone
 };
 
 // The part's user can have made anything of its content, and nothing else of it.
@@ -37,8 +36,8 @@ std::optional<PartFile> Read(const std::string& path) {
   PartFile file;
   struct stat info;
   if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    file.uid = info.st_uid;
-    file.gid = info.st_gid;
+    file.owner.uid = info.st_uid;
+    file.owner.gid = info.st_gid;
     char block[4096];
     ssize_t got = 0;
     while (file.content.size() < kFileBytesMax && (got = read(fd, block, sizeof(block))) > 0) {
@@ -53,13 +52,10 @@ std::optional<PartFile> Read(const std::string& path) {
 bool Replace(const std::string& path, const PartFile& file) {
   const std::string fresh = path + ".new";
   unlink(fresh.c_str());
-  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
-  const bool written = write(fd, file.content.data(), file.content.size()) ==
-                       static_cast<ssize_t>(file.content.size());
-  const bool given = file.uid == geteuid() || fchown(fd, file.uid, file.gid) == 0;
-  close(fd);
-  if (written && given && rename(fresh.c_str(), path.c_str()) == 0) return true;
+  if (WritePrivate(fresh, file.content, file.owner).ok() &&
+      rename(fresh.c_str(), path.c_str()) == 0) {
+    return true;
+  }
   unlink(fresh.c_str());
   return false;
 }

@@ -37,27 +37,6 @@ absl::StatusOr<UserEntry> EntryOf(const passwd* found, const std::string& name) 
   return UserEntry{found->pw_name, found->pw_uid, found->pw_gid, found->pw_dir, found->pw_shell};
 }
 
-// A new file that only `user` can read.
-absl::Status WritePrivate(const std::string& path, absl::string_view content,
-                          const UserEntry& user) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return Failed(path);
-  size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t wrote = write(fd, content.data() + done, content.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) break;
-    done += wrote;
-  }
-  absl::Status status;
-  if (done < content.size()) status = Failed(path);
-  if (status.ok() && user.uid != geteuid() && fchown(fd, user.uid, user.gid) != 0) {
-    status = Failed(path);
-  }
-  close(fd);
-  return status;
-}
-
 std::string PartDirectory(const PartStartOptions& options, uint64_t id) {
   return absl::StrCat(options.directory, "/part-", id);
 }
@@ -114,6 +93,26 @@ absl::StatusOr<UserEntry> ThisUser() {
 void RemovePart(const PartStartOptions& options, uint64_t id) {
   std::error_code ignored;
   std::filesystem::remove_all(PartDirectory(options, id), ignored);
+}
+
+absl::Status WritePrivate(const std::string& path, absl::string_view content,
+                          const UserEntry& user) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return Failed(path);
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t wrote = write(fd, content.data() + done, content.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) break;
+    done += wrote;
+  }
+  absl::Status status;
+  if (done < content.size()) status = Failed(path);
+  if (status.ok() && user.uid != geteuid() && fchown(fd, user.uid, user.gid) != 0) {
+    status = Failed(path);
+  }
+  close(fd);
+  return status;
 }
 
 absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,

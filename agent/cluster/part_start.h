@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "agent/supervisor/frames.h"
 #include "base/tokens/renewed_token.h"
 #include "proto/cluster.pb.h"
@@ -54,10 +55,14 @@ struct UserEntry {
   std::string shell;
 };
 
-// NOT_FOUND: this machine has no such user. Any thread.
+// NOT_FOUND: this machine has no such user.
 absl::StatusOr<UserEntry> FindUser(const std::string& name);
 // Of this process.
 absl::StatusOr<UserEntry> ThisUser();
+
+// A new file that only `user`, of whom the numbers count, can read.
+absl::Status WritePrivate(const std::string& path, absl::string_view content,
+                          const UserEntry& user);
 
 // Writes what the launcher reads and gives the order that starts it, as `part.user` and in a group
 // that the caller chooses; another user than this process's only where it is root. `gpus`: what
