@@ -3,8 +3,6 @@
 #ifndef CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
 #define CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +24,7 @@
 #include "rendezvous/log/record_log.h"
 #include "rendezvous/service/server.h"
 #include "rpc/status_details.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace cadre::agent {
 
@@ -176,24 +175,12 @@ class Host {
 // A port that nobody listens on, and that stays so, unless Listen() is called.
 class PlainSocket {
  public:
-  PlainSocket() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* plain = reinterpret_cast<sockaddr*>(&address);
-    if (bind(fd_, plain, size) == 0 && getsockname(fd_, plain, &size) == 0) {
-      port_ = ntohs(address.sin_port);
-    }
-  }
-  ~PlainSocket() { close(fd_); }
-
-  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", socket_.port()); }
   // From now on the kernel accepts connections, and nobody ever reads them.
-  void Listen() { ASSERT_EQ(listen(fd_, 16), 0); }
+  void Listen() { socket_.Listen(); }
   // Answers one connection and hangs up.
   void AnswerOnce(const std::string& text) {
-    const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int connection = accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) return;
     char request[4096];
     if (read(connection, request, sizeof(request)) > 0) {
@@ -203,8 +190,7 @@ class PlainSocket {
   }
 
  private:
-  const int fd_;
-  int port_ = 0;
+  const LoopbackSocket socket_;
 };
 
 }  // namespace cadre::agent

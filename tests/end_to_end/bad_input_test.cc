@@ -1,7 +1,4 @@
 // Bad input gets one clear line and the right status; nothing hangs.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace cadre {
 namespace {
@@ -274,19 +272,11 @@ TEST(EndpointTest, SecondServerOnThePort_Status69NamingThePort) {
 }
 
 TEST(EndpointTest, PortHeldBySomethingElse_Status69SaysItIsNoCadreServer) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(fd, 8), 0);
-  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  auto run =
-      StartNode(ntohs(address.sin_port), "2", 0, {"--join-timeout", "1s", "--", "/bin/true"});
+  const LoopbackSocket held;
+  held.Listen();
+  auto run = StartNode(held.port(), "2", 0, {"--join-timeout", "1s", "--", "/bin/true"});
   EXPECT_EQ(run->Wait(), 69) << Said(*run);
-  EXPECT_THAT(run->standard_error(), HasSubstr(absl::StrCat(ntohs(address.sin_port))));
-  close(fd);
+  EXPECT_THAT(run->standard_error(), HasSubstr(absl::StrCat(held.port())));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // What protects a cluster's tokens: TLS by the token's key, and by certificates, with jobs of other
 // users and through a change of the token.
-#include <netinet/in.h>
 #include <poll.h>
 #include <pwd.h>
 #include <signal.h>
@@ -26,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "tests/end_to_end/served_cluster.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace cadre {
 namespace {
@@ -39,24 +39,13 @@ using ::testing::Not;
 // does, and keeps what it is sent.
 class Impostor {
  public:
-  Impostor() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* plain = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener_, plain, size), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
-    EXPECT_EQ(getsockname(listener_, plain, &size), 0);
-    port_ = ntohs(address.sin_port);
+  Impostor() {
+    listener_.Listen();
     thread_ = std::thread([this] { Run(); });
   }
-  ~Impostor() {
-    Stop();
-    close(listener_);
-  }
+  ~Impostor() { Stop(); }
 
-  int port() const { return port_; }
+  int port() const { return listener_.port(); }
   // What came, in the order in which it did. Nothing more is taken.
   const std::string& Heard() {
     Stop();
@@ -70,7 +59,7 @@ class Impostor {
   }
 
   void Run() {
-    std::vector<pollfd> open = {{listener_, POLLIN, 0}};
+    std::vector<pollfd> open = {{listener_.fd(), POLLIN, 0}};
     while (!stopping_) {
       if (poll(open.data(), open.size(), 20) <= 0) continue;
       for (size_t i = open.size(); i-- > 1;) {
@@ -85,7 +74,7 @@ class Impostor {
         }
       }
       if (open[0].revents == 0) continue;
-      const int caller = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      const int caller = accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
       // HTTP/2's settings, all as they are by default.
       const char settings[] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
       EXPECT_EQ(write(caller, settings, sizeof(settings)), static_cast<ssize_t>(sizeof(settings)));
@@ -94,8 +83,7 @@ class Impostor {
     for (size_t i = 1; i < open.size(); ++i) close(open[i].fd);
   }
 
-  const int listener_;
-  int port_ = 0;
+  const LoopbackSocket listener_;
   std::atomic<bool> stopping_{false};
   std::string heard_;
   std::thread thread_;
