@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "agent/run_files.h"
 #include "base/duration.h"
 #include "base/status_matchers.h"

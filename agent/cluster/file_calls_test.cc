@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/scoped_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -17,6 +17,7 @@
 #include "agent/local/agent_remains.h"
 #include "agent/supervisor/keep.h"
 #include "agent/supervisor/output/complaints.h"
+#include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
 #include "agent/supervisor/stop.h"
@@ -29,7 +30,6 @@ namespace {
 
 constexpr size_t kAgentChunkBytes = 64 << 10;
 constexpr int kMaxEvents = 64;
-constexpr size_t kRoomForOneRead = 256 << 10;
 // From the end of its socket to the end of a killed agent.
 constexpr absl::Duration kAgentsEnd = absl::Milliseconds(200);
 
@@ -88,7 +88,7 @@ bool FlushToAgent(State& state) {
 
 // Not for a file thread that stands still: then what the files do not take is left out.
 bool MustWait(State& state, MonoTime now) {
-  return !state.files.HasRoom(kRoomForOneRead) && !state.files.StandsStill(now);
+  return !state.files.HasRoom(kMaxReadBytes) && !state.files.StandsStill(now);
 }
 
 void ResumeStreams(State& state, MonoTime now) {

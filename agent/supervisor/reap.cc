@@ -120,7 +120,7 @@ void HandleExit(State& state, uint64_t serial) {
 
 void AdvanceExits(State& state, MonoTime now) {
   for (auto& [serial, group] : state.groups) {
-    if (group.last_files == nullptr || group.reported) continue;
+    if (group.last_files == nullptr) continue;
     const bool done = group.last_files->done;
     if (!done && now < group.report_by) continue;
     if (done) group.end.error_json = std::move(group.last_files->error_json);

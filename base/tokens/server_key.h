@@ -24,7 +24,7 @@ struct ServerIdentity {
   std::string key_pem;
   std::string certificate_pem;
 };
-// Of a secret that makes one.
+// Also of a secret that makes none, for who shows the certificate to nobody.
 ServerIdentity MakeServerIdentity(absl::string_view secret);
 
 // SHA-256 of the public key (its SubjectPublicKeyInfo, in DER), in lower-case digits. Empty: this

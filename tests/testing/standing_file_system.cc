@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "absl/strings/str_cat.h"
 #include "base/scoped_fd.h"
 
 extern char** environ;

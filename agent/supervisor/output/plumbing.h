@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <memory>
-#include <string>
 
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"

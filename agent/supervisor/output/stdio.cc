@@ -12,7 +12,6 @@ namespace cadre::supervisor {
 namespace {
 
 constexpr int kPipeBytes = 1 << 20;
-constexpr size_t kChunkBytes = 256 << 10;
 
 }  // namespace
 
@@ -31,7 +30,7 @@ WorkerPipe MakeWorkerPipe() {
 CapturedStream::CapturedStream(Options options, ScopedFd pipe, std::unique_ptr<LogFile> log)
     : options_(options), pipe_(std::move(pipe)), log_(std::move(log)) {}
 
-bool CapturedStream::ReadOnce(Outbox& outbox) { return ReadUpTo(kChunkBytes, outbox) != 0; }
+bool CapturedStream::ReadOnce(Outbox& outbox) { return ReadUpTo(kMaxReadBytes, outbox) != 0; }
 
 void CapturedStream::ReadAvailable(Outbox& outbox) {
   int available = 0;
@@ -44,7 +43,7 @@ void CapturedStream::ReadAvailable(Outbox& outbox) {
 }
 
 ssize_t CapturedStream::ReadUpTo(size_t limit, Outbox& outbox) {
-  static char chunk[kChunkBytes];
+  static char chunk[kMaxReadBytes];
   const ssize_t n = read(pipe_.get(), chunk, std::min(limit, sizeof(chunk)));
   if (n < 0) return errno == EAGAIN || errno == EINTR ? -1 : 0;
   if (n == 0) return 0;

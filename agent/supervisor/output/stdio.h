@@ -20,6 +20,8 @@ namespace cadre::supervisor {
 inline constexpr size_t kMaxTailBytes = 4 << 10;
 // A progress line longer than this is passed on in pieces.
 inline constexpr size_t kMaxProgressLineBytes = 16 << 10;
+// Read from a pipe at once.
+inline constexpr size_t kMaxReadBytes = 256 << 10;
 
 inline constexpr uint8_t kStdoutStream = 1;
 inline constexpr uint8_t kStderrStream = 2;

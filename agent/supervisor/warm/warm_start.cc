@@ -1,6 +1,5 @@
 #include "agent/supervisor/warm/warm_start.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
