@@ -5,17 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
+#include <filesystem>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/outbox.h"
 #include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/process.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -156,32 +159,59 @@ TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
 }
 
 // A file system of one page, which needs root.
+// Stderr of this process, and of what it starts, in a file that a test can watch.
+class WatchedStderr {
+ public:
+  WatchedStderr() : folder_(MakeTempDir("stderr")), saved_(dup(STDERR_FILENO)) {
+    const ScopedFd file(open(path().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    dup2(file.get(), STDERR_FILENO);
+  }
+  ~WatchedStderr() {
+    dup2(saved_.get(), STDERR_FILENO);
+    std::filesystem::remove_all(folder_);
+  }
+  const std::string& folder() const { return folder_; }
+  std::string Text() const { return ReadFile(path()); }
+
+ private:
+  std::string path() const { return folder_ + "/text"; }
+
+  const std::string folder_;
+  const ScopedFd saved_;
+};
+
 TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
+  const WatchedStderr said;
   SupervisorRig rig;
   const std::string disk = rig.folder() + "/disk";
   ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
-  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=64k") != 0) {
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=32k") != 0) {
     GTEST_SKIP() << "needs the right to mount";
   }
-  std::ofstream(disk + "/ballast") << std::string(32 << 10, 'x');
   ASSERT_EQ(mkfifo((rig.folder() + "/go").c_str(), 0600), 0);
   StartFrame start =
       rig.Shell("head -c 100000 /dev/zero | tr '\\0' y; read x <go; echo; echo more");
   start.stdout_path = disk + "/log";
   rig.Send(start);
   rig.Until([&] { return rig.Output(kStdoutStream).size() == 100000; });
-  ASSERT_EQ(unlink((disk + "/ballast").c_str()), 0);
+  rig.UntilFiles([&] { return absl::StrContains(said.Text(), "/log: No space left"); },
+                 said.folder());
+  // What the file's thread has yet to write of the first bytes stands behind the mark.
+  ASSERT_EQ(mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
   const int fifo = open((rig.folder() + "/go").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(write(fifo, "go\n", 3), 3);
   rig.Until([&] { return rig.Exit().has_value(); });
   close(fifo);
-  std::stringstream log;
-  log << std::ifstream(disk + "/log").rdbuf();
+  const std::string text = ReadFile(disk + "/log");
   umount2(disk.c_str(), MNT_DETACH);
-  const size_t kept = log.str().find("\n[");
-  ASSERT_NE(kept, std::string::npos) << log.str().size();
-  EXPECT_EQ(log.str().substr(kept),
-            absl::StrCat("\n[", 100000 - kept, " bytes are missing here]\n\nmore\n"));
+
+  const size_t kept = text.find("\n[");
+  ASSERT_NE(kept, std::string::npos) << text.size();
+  size_t missing = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(text.substr(kept + 2, text.find(' ', kept) - kept - 2), &missing));
+  ASSERT_LE(kept + missing, 100000);
+  EXPECT_EQ(text, absl::StrCat(std::string(kept, 'y'), "\n[", missing, " bytes are missing here]\n",
+                               std::string(100000 - kept - missing, 'y'), "\nmore\n"));
 }
 
 TEST(OutputTest, AFileThatWasRemovedIsNamed) {
