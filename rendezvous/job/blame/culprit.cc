@@ -81,7 +81,8 @@ std::string Place(const v1::RankEvidence& rank) {
       break;
   }
   const std::string line = PythonLine(rank);
-  if (!line.empty()) return absl::StrCat("at ", line);
+  // Where it waits for others says nothing of itself.
+  if (!line.empty() && rank.python() != v1::IN_COLLECTIVE) return absl::StrCat("at ", line);
   // Silence may be counted from output, of a worker that never reported a step.
   return rank.step() > 0 ? absl::StrCat("after its report of step ", rank.step())
                          : "at a place it has not told";
