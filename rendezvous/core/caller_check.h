@@ -10,9 +10,7 @@ namespace cadre {
 
 // Of a Join.
 //   PERMISSION_DENIED  another user's job has that name, or has ended and keeps it
-//   UNAUTHENTICATED    the caller's token has ended, and this is no node that comes back to the
-//   job,
-//                      which runs on for longer than its user's token is good
+//   UNAUTHENTICATED    the caller's token has ended, and this is no node that comes back to the job
 absl::Status CheckCaller(const state::State& state, const v1::NodeMessage& message);
 
 }  // namespace cadre
