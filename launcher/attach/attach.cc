@@ -16,7 +16,7 @@
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/endpoint.h"
 #include "launcher/slurm/node_address.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 #include "rpc/channels.h"
 
 namespace cadre::launcher {

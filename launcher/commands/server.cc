@@ -25,7 +25,7 @@
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 #include "rendezvous/service/replica.h"
 #include "rendezvous/web/dashboard/dashboard.h"
 #include "rpc/channels.h"

@@ -19,7 +19,7 @@
 #include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 
 namespace cadre::service {
 namespace {

@@ -25,7 +25,7 @@
 #include "rendezvous/service/admission.h"
 #include "rendezvous/service/call_threads.h"
 #include "rendezvous/service/calls.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 #include "rendezvous/service/node_stream.h"
 #include "rendezvous/service/token_check.h"
 #include "rpc/channels.h"

@@ -13,7 +13,7 @@
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
 #include "rendezvous/service/disclosure.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 #include "rendezvous/service/permission.h"
 #include "rendezvous/web/dashboard/agent_logs.h"
 #include "rendezvous/web/dashboard/job_json.h"

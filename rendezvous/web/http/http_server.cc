@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/steady_wait.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 #include "rendezvous/web/http/mailbox.h"
 #include "rendezvous/web/http/reply_head.h"
 

@@ -1,4 +1,4 @@
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -34,9 +34,9 @@ class Listener {
   int port_ = 0;
 };
 
-TEST(ListenCheck, FreePort) { EXPECT_OK(CheckListen("127.0.0.1", 0)); }
+TEST(Listening, FreePort) { EXPECT_OK(CheckListen("127.0.0.1", 0)); }
 
-TEST(ListenCheck, PortInUse) {
+TEST(Listening, PortInUse) {
   const Listener listener;
   ASSERT_NE(listener.port(), 0);
   EXPECT_THAT(CheckListen("127.0.0.1", listener.port()),
@@ -45,23 +45,23 @@ TEST(ListenCheck, PortInUse) {
                              HasSubstr("is in use"))));
 }
 
-TEST(ListenCheck, AddressOfAnotherMachine) {
+TEST(Listening, AddressOfAnotherMachine) {
   // 192.0.2.0/24 is kept for documentation: nobody has it.
   EXPECT_THAT(CheckListen("192.0.2.1", 0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not an address of this")));
 }
 
-TEST(ListenCheck, NameThatDoesNotResolve) {
+TEST(Listening, NameThatDoesNotResolve) {
   EXPECT_THAT(CheckListen("no such host", 0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not resolve")));
 }
 
-TEST(ListenCheck, PortOutOfRange) {
+TEST(Listening, PortOutOfRange) {
   EXPECT_THAT(CheckListen("127.0.0.1", 65536), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(CheckListen("127.0.0.1", -1), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(ListenCheck, Loopback) {
+TEST(Listening, Loopback) {
   for (const char* host : {"127.0.0.1", "127.9.9.9", "::1"}) {
     const absl::StatusOr<bool> loopback = IsLoopback(host);
     ASSERT_OK(loopback);

@@ -1,4 +1,4 @@
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/listening.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

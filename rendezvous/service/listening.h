@@ -1,7 +1,7 @@
 // Listening on an address, or why that cannot be. Thread safe; the name is resolved, so it may take
 // as long as the resolver does.
-#ifndef CADRE_RENDEZVOUS_SERVICE_LISTEN_CHECK_H_
-#define CADRE_RENDEZVOUS_SERVICE_LISTEN_CHECK_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_LISTENING_H_
+#define CADRE_RENDEZVOUS_SERVICE_LISTENING_H_
 
 #include <string>
 #include <vector>
@@ -32,4 +32,4 @@ absl::Status CheckListen(const std::string& host, int port);
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_SERVICE_LISTEN_CHECK_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_LISTENING_H_
