@@ -65,24 +65,8 @@ bool Replace(const std::string& path, const PartFile& file) {
 PartRenewal::PartRenewal(PartStartOptions options, std::function<void(const std::string&)> log)
     : options_(std::move(options)), log_(std::move(log)), token_(options_.token->Current()) {}
 
-PartRenewal::~PartRenewal() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 void PartRenewal::Start() {
-  thread_ = std::thread([this] {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!changed_.wait_for(lock, kInterval, [this] { return stopping_; })) {
-      lock.unlock();
-      Look();
-      lock.lock();
-    }
-  });
+  thread_.emplace(kInterval, [this] { Look(); });
 }
 
 void PartRenewal::Look() {

@@ -4,15 +4,14 @@
 #ifndef CADRE_AGENT_CLUSTER_PART_RENEWAL_H_
 #define CADRE_AGENT_CLUSTER_PART_RENEWAL_H_
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "agent/cluster/part_start.h"
 #include "base/threads/file_thread.h"
+#include "base/threads/repeating_thread.h"
 
 namespace cadre::agent {
 
@@ -23,7 +22,6 @@ class PartRenewal {
   // `log`: lines for whoever looks after the agent, from that thread. May be null.
   explicit PartRenewal(PartStartOptions options,
                        std::function<void(const std::string&)> log = nullptr);
-  ~PartRenewal();
   PartRenewal(const PartRenewal&) = delete;
   PartRenewal& operator=(const PartRenewal&) = delete;
 
@@ -41,11 +39,8 @@ class PartRenewal {
   FileThread files_{{}};  // for the certificate authority
   // Those before. A part that begins while the token is replaced may have got one made from them.
   std::vector<std::string> former_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::thread thread_;
+  // Ends first, since it uses the others.
+  std::optional<RepeatingThread> thread_;
 };
 
 }  // namespace cadre::agent

@@ -4,10 +4,8 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
+#include "base/threads/repeating_thread.h"
 #include "base/tokens/renewed_token.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -95,6 +94,50 @@ class Gate {
       rpc::NotLeading(absl::StrCat(kInReserve, ": it has just started"));
 };
 
+// The token and the TLS files of a server, read anew. One thread.
+class SecurityRenewal {
+ public:
+  // Both outlive it.
+  SecurityRenewal(const ServerOptions& options, Gate* gate, rpc::ServerSecurity* security)
+      : log_(options.log),
+        has_files_(!options.security.tls_dir.empty()),
+        token_(options.token, options.token_file),
+        gate_(*gate),
+        security_(*security) {}
+
+  void Look() {
+    const std::string now = token_.Current();
+    const bool other_token = now != gate_.token();
+    // Only a token makes another key.
+    if (!other_token && !has_files_) return said_.clear();
+    const absl::StatusOr<bool> renewed = security_.Renew(now);
+    if (!renewed.ok()) {
+      return Say(absl::StrCat("goes on with the token and certificates that it had: ",
+                              renewed.status().message()));
+    }
+    if (other_token) gate_.SetToken(now);
+    if (other_token || *renewed) {
+      Say(other_token ? "has another token now; connections that are open stay"
+                      : "has other certificates now; connections that are open stay");
+    }
+    said_.clear();
+  }
+
+ private:
+  // Each state once.
+  void Say(const std::string& line) {
+    if (line != said_ && log_) log_(line);
+    said_ = line;
+  }
+
+  const std::function<void(const std::string&)> log_;
+  const bool has_files_;
+  RenewedToken token_;
+  Gate& gate_;
+  rpc::ServerSecurity& security_;
+  std::string said_;
+};
+
 absl::Status CheckExposure(const ServerOptions& options) {
   ASSIGN_OR_RETURN(const bool loopback, IsLoopback(options.host));
   if (loopback) return absl::OkStatus();
@@ -121,56 +164,12 @@ void RaiseOpenFiles() {
 
 struct Server::Impl {
   Impl(const ServerOptions& options, std::shared_ptr<host::CoreThread> core)
-      : options(options),
-        gate(std::move(core), options.token, !options.security.tls_dir.empty()),
-        token(options.token, options.token_file) {}
+      : options(options), gate(std::move(core), options.token, !options.security.tls_dir.empty()) {}
 
   ~Impl() {
-    if (renewal.joinable()) {
-      {
-        const std::lock_guard<std::mutex> lock(mutex);
-        stopping = true;
-      }
-      changed.notify_all();
-      renewal.join();
-    }
+    renewing.reset();
     // Before the threads end.
     if (server != nullptr) Shutdown(absl::ZeroDuration());
-  }
-
-  void BeginRenewal() {
-    if (options.token_file.empty() && options.security.tls_dir.empty()) return;
-    renewal = std::thread([this] {
-      std::unique_lock<std::mutex> lock(mutex);
-      while (!changed.wait_for(lock, kRenewalInterval, [this] { return stopping; })) {
-        lock.unlock();
-        Renew();
-        lock.lock();
-      }
-    });
-  }
-
-  void Renew() {
-    const std::string now = token.Current();
-    const bool other_token = now != gate.token();
-    // Only a token makes another key.
-    if (!other_token && options.security.tls_dir.empty()) return said.clear();
-    const absl::StatusOr<bool> renewed = security->Renew(now);
-    if (!renewed.ok())
-      return Say(absl::StrCat("goes on with the token and certificates that it had: ",
-                              renewed.status().message()));
-    if (other_token) gate.SetToken(now);
-    if (other_token || *renewed) {
-      Say(other_token ? "has another token now; connections that are open stay"
-                      : "has other certificates now; connections that are open stay");
-    }
-    said.clear();
-  }
-
-  // Each state once.
-  void Say(const std::string& line) {
-    if (line != said && options.log) options.log(line);
-    said = line;
   }
 
   void Shutdown(absl::Duration drain) {
@@ -192,7 +191,10 @@ struct Server::Impl {
     server = builder.BuildAndStart();
     if (server == nullptr) return false;
     Serve();
-    BeginRenewal();
+    if (!options.token_file.empty() || !options.security.tls_dir.empty()) {
+      renewal.emplace(options, &gate, security.get());
+      renewing.emplace(kRenewalInterval, [this] { renewal->Look(); });
+    }
     acceptor->Start([this](ScopedFd connection) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
       one.fd = connection.Release();
@@ -218,18 +220,14 @@ struct Server::Impl {
 
   const ServerOptions options;
   Gate gate;
-  RenewedToken token;
-  // The last line of the thread below.
-  std::string said;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool stopping = false;
-  std::thread renewal;
   const Admission admission = [this](const grpc::ServerContext& call) { return Admit(call); };
   v1::Rendezvous::AsyncService rendezvous;
   v1::Store::AsyncService store;
   v1::Control::AsyncService control;
   std::unique_ptr<rpc::ServerSecurity> security;
+  std::optional<SecurityRenewal> renewal;
+  // Where there is something that can be replaced.
+  std::optional<RepeatingThread> renewing;
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance;
   // Gone before the server is, which what is left in their queue belongs to.
