@@ -13,10 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/bearer_token.h"
+#include "base/check.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/service/call_threads.h"
 #include "rpc/channels.h"
 #include "rpc/limits.h"
+#include "rpc/tls/credentials.h"
 
 namespace cadre {
 namespace {
@@ -253,6 +256,14 @@ struct Fleet::State {
   }
 };
 
+std::shared_ptr<grpc::ChannelCredentials> ServerAddress::Credentials() const {
+  rpc::TransportSecurity security;
+  security.by_token = !ServerKeyNamedBy(token).empty();
+  const auto credentials = rpc::MakeChannelCredentials(security, token);
+  CADRE_CHECK(credentials.ok(), credentials.status().ToString());
+  return *credentials;
+}
+
 Fleet::Fleet(FleetOptions options, Observer observer) : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
   state_->observer = std::move(observer);
@@ -273,7 +284,7 @@ Fleet::~Fleet() {
 }
 
 void Fleet::Connect() {
-  const auto credentials = grpc::InsecureChannelCredentials();
+  const auto credentials = state_->options.server.Credentials();
   state_->renewing = std::thread([state = state_.get()] { state->Renew(); });
   for (const auto& stream : state_->streams) stream->Open(credentials);
 }

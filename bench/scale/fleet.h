@@ -3,6 +3,8 @@
 #ifndef CADRE_BENCH_SCALE_FLEET_H_
 #define CADRE_BENCH_SCALE_FLEET_H_
 
+#include <grpcpp/grpcpp.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,6 +20,9 @@ namespace cadre {
 struct ServerAddress {
   std::string endpoint;
   std::string token;
+
+  // TLS where the token names the server's key, else clear text.
+  std::shared_ptr<grpc::ChannelCredentials> Credentials() const;
 };
 
 // How often an agent renews its lease.

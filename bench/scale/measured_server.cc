@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/token.h"
 
 namespace cadre {
 namespace {
@@ -98,7 +99,9 @@ absl::StatusOr<std::unique_ptr<MeasuredServer>> MeasuredServer::StartServer(
   std::unique_ptr<MeasuredServer> server(new MeasuredServer());
   server->directory_ = MakeTempDir("scale");
   server->token_file_ = server->directory_ + "/token";
-  std::ofstream(server->token_file_) << "0123456789abcdef0123456789abcdef\n";
+  // A random token makes a key, and one that somebody chose none.
+  std::ofstream(server->token_file_)
+      << (programs.tls ? RandomToken() : "0123456789abcdef0123456789abcdef") << "\n";
   chmod(server->token_file_.c_str(), 0600);
   std::vector<std::string> argv = {programs.cadre, "server",           "--port", "0",
                                    "--token-file", server->token_file_};

@@ -16,6 +16,8 @@ namespace cadre {
 
 struct Programs {
   std::string cadre, bare_server, load, worker_load, tcp_store_peer;
+  // Cadre's servers, and who calls them, speak TLS.
+  bool tls = false;
 };
 
 // Lets this process and its children open as many files as they may. RESOURCE_EXHAUSTED when that

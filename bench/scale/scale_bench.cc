@@ -170,6 +170,7 @@ int Run(int argc, char** argv) {
   std::vector<std::string> only = {"join", "broadcast", "ids", "idle", "barrier", "store", "core"};
   int agents = 1 << 20, seconds = 3;
   std::string json;
+  bool tls = false;
   for (int i = 1; i < argc; i += 2) {
     const std::string flag = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
     bool good = !value.empty();
@@ -179,6 +180,9 @@ int Run(int argc, char** argv) {
       good = absl::SimpleAtoi(value, &agents) && agents > 0;
     } else if (flag == "--seconds") {
       good = absl::SimpleAtoi(value, &seconds) && seconds > 0;
+    } else if (flag == "--tls") {
+      tls = value == "on";
+      good = tls || value == "off";
     } else if (flag == "--json") {
       json = value;
     } else {
@@ -187,14 +191,14 @@ int Run(int argc, char** argv) {
     if (good) continue;
     std::fprintf(stderr,
                  "scale_bench: bad option %s %s; [--only PART,...] [--agents N] [--seconds N] "
-                 "[--json FILE]\n",
+                 "[--tls on|off] [--json FILE]\n",
                  flag.c_str(), value.c_str());
     return 64;
   }
   const std::string self = argv[0];
   const std::string here = self.substr(0, self.rfind('/'));
   Bench bench({here + "/../../launcher/cadre", here + "/bare_server", here + "/scale_load",
-               here + "/worker_load", here + "/tcp_store_peer"},
+               here + "/worker_load", here + "/tcp_store_peer", tls},
               agents, seconds);
   const std::vector<std::pair<std::string, void (Bench::*)()>> parts = {
       {"join", &Bench::Join},     {"broadcast", &Bench::Broadcast}, {"ids", &Bench::Ids},

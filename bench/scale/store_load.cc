@@ -106,7 +106,7 @@ class DirectClient {
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = v1::Store::NewStub(
-        grpc::CreateCustomChannel(server.endpoint, grpc::InsecureChannelCredentials(), arguments));
+        grpc::CreateCustomChannel(server.endpoint, server.Credentials(), arguments));
   }
 
   void Ask(Phase& phase) {
