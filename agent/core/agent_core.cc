@@ -90,6 +90,10 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (departure.cancel_signal != 0) {
     return Leave(Exit{StatusOfCancel(departure.cancel_signal), "", {}, {}}, session.StopGrace());
   }
+  SayAway(reason);
+}
+
+void AgentCore::Impl::SayAway(const std::string& reason) {
   if (!session.IsNewReason(reason)) return;
   const bool strict = FenceAt() != MonoTime::Never();
   const MonoTime end = strict ? FenceAt() : *session.away_since() + Patience();
@@ -145,6 +149,11 @@ void AgentCore::Impl::OnDeadlines() {
       Look();
     }
   }
+  if (session.silent_at() <= now) {
+    session.Silent();
+    SayAway(absl::StrCat("it is connected, and has not answered for ",
+                         absl::FormatDuration(kWelcomeIsLate), "; its log may say why"));
+  }
   generation.OnDeadlines(now, session.welcomed(), session.StopGrace());
   LeaveIfDue();
   if (!departure.done && !departure.exit) session.RenewIfDue(now, generation.Named());
@@ -160,7 +169,7 @@ MonoTime AgentCore::Impl::NextDeadline() const {
     }
   }
   if (departure.exit) return std::min(next, departure.leave_by);
-  next = std::min({next, departure.cancel_by, session.renew_at(), FenceAt()});
+  next = std::min({next, departure.cancel_by, session.renew_at(), session.silent_at(), FenceAt()});
   if (session.away_since()) next = std::min(next, *session.away_since() + Patience());
   return next;
 }

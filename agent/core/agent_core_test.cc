@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/core/agent_core_rig.h"
+#include "agent/core/session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -104,7 +105,10 @@ TEST_F(AgentCoreTest, NeverReached_SaysEachReasonOnceThenGivesUp) {
 TEST_F(AgentCoreTest, ConnectedButNotWelcomed_GivesUpToo) {
   Feed(AgentTick{});
   Feed(LinkUp{});
-  EXPECT_THAT(Deadline(absl::Minutes(10)), ElementsAre(HasSubstr("exit 69")));
+  EXPECT_THAT(Deadline(kWelcomeIsLate),
+              ElementsAre("say waiting for the rendezvous server at h:1: it is connected, and has "
+                          "not answered for 5s; its log may say why (gives up in 9m55s)"));
+  EXPECT_THAT(Deadline(absl::Minutes(10) - kWelcomeIsLate), ElementsAre(HasSubstr("exit 69")));
 }
 
 TEST_F(AgentCoreTest, ReachedAfterWaiting_IsSaidOnce) {

@@ -53,6 +53,8 @@ struct AgentCore::Impl {
   // agent_core.cc
   void Take(const AgentEvent& event);
   void OnLinkDown(const absl::Status& status);
+  // Why the server is away, and what becomes of that, unless it was said last.
+  void SayAway(const std::string& reason);
   void OnDeadlines();
   MonoTime NextDeadline() const;
   // When the workers are killed if the server does not answer.
@@ -69,7 +71,6 @@ struct AgentCore::Impl {
   // orders.cc
   void OnServerSaid(const v1::ServerMessage& message);
   void OnWelcome(const v1::Welcome& welcome);
-  void OnRenewed(uint64_t number);
   void OnRejected(const v1::Rejected& rejected);
   void OnAssign(const GenerationId& assigned, const v1::Assign& assign);
   void OnStop(const GenerationId& stopped, const v1::Stop& stop);

@@ -48,7 +48,10 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
       if (store_calls.Answered(message.store())) out.Add(StoreAnswer{message.store()});
       return;
     case v1::ServerMessage::kRenewed:
-      return OnRenewed(message.renewed().number());
+      if (session.fence().Answered(message.renewed().number()) && FenceAt() != MonoTime::Never()) {
+        out.Add(HoldWorkersUntil{generation.id().number, FenceAt()});
+      }
+      return;
     case v1::ServerMessage::kInspect:
       return OnInspect(GenerationOf(message));
     case v1::ServerMessage::kAskStacks:
@@ -120,11 +123,6 @@ void AgentCore::Impl::OnStatus(const v1::JobStatus& status) {
   if (!status.checkpoint_wanted() || !of_those_here || orders.checkpoint_asked) return;
   orders.checkpoint_asked = true;
   out.Add(AskForCheckpoint{generation.id().number, session.spec().elastic().checkpoint_signal()});
-}
-
-void AgentCore::Impl::OnRenewed(uint64_t number) {
-  if (!session.fence().Answered(number) || FenceAt() == MonoTime::Never()) return;
-  out.Add(HoldWorkersUntil{generation.id().number, FenceAt()});
 }
 
 void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {

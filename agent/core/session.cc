@@ -21,6 +21,7 @@ Session::Session(const AgentConfig& config, Outbox& out)
 
 void Session::Connected(MonoTime now, const GenerationId& runs, uint32_t held_port) {
   state_ = State::kConnected;
+  silent_at_ = now + kWelcomeIsLate;
   out_.set_connected(true);
   fence_.Connected(now);
   v1::NodeMessage message;
@@ -34,6 +35,7 @@ void Session::Lost(MonoTime now) {
   state_ = State::kDown;
   out_.set_connected(false);
   renew_at_ = MonoTime::Never();
+  silent_at_ = MonoTime::Never();
   Count(now);
 }
 
@@ -45,6 +47,7 @@ bool Session::Welcomed(MonoTime now, const v1::Welcome& welcome) {
   const bool known = ever_welcomed_ || config_.adopted.has_value();
   const bool forgot_us = known && welcome.server_id() != server_id_;
   away_reason_.clear();
+  silent_at_ = MonoTime::Never();
   state_ = State::kWelcomed;
   ever_welcomed_ = true;
   away_since_.reset();

@@ -18,6 +18,9 @@
 
 namespace cadre::agent {
 
+// A server welcomes a node at once, unless it cannot save that at present.
+inline constexpr absl::Duration kWelcomeIsLate = absl::Seconds(5);
+
 class Session {
  public:
   // All of them outlive the object.
@@ -31,6 +34,9 @@ class Session {
   // True: it is another life of its state, which knows nothing of what was before.
   bool Welcomed(MonoTime now, const v1::Welcome& welcome);
   void RenewIfDue(MonoTime now, const GenerationId& runs);
+  // When a server that is connected is late with its Welcome. Never() once Silent() was called.
+  MonoTime silent_at() const { return silent_at_; }
+  void Silent() { silent_at_ = MonoTime::Never(); }
   // Says why the server is away, unless that was said last. True: it is news.
   bool IsNewReason(const std::string& reason);
 
@@ -64,6 +70,7 @@ class Session {
   absl::Duration lease_ = kDefaultLease;
   v1::JobSpec spec_;
   MonoTime renew_at_ = MonoTime::Never();
+  MonoTime silent_at_ = MonoTime::Never();
   std::optional<MonoTime> away_since_;
   std::string away_reason_;
   Fence fence_;
