@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <variant>
 
 #include "agent/recording_display.h"
@@ -161,6 +162,19 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoGeneration) {
   workers_->Stop({3, absl::ZeroDuration()});
   Wait<AllGone>(3);
   (*disk)->GoOn();
+}
+
+TEST_F(NodeWorkersTest, ALogDirectoryThatIsLostLaterEndsNoJob) {
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  workers_->Stop({1, absl::ZeroDuration()});
+  Wait<AllGone>(1);
+  std::filesystem::remove_all(root_ + "/logs");
+  std::ofstream(root_ + "/logs") << "a file in its place";
+  workers_->Start(Assignment(2));
+  EXPECT_THAT(Wait<WorkerRuns>(4), SizeIs(4));
+  EXPECT_THAT(display_.own, HasSubstr("Not a directory; the workers run"));
 }
 
 TEST_F(NodeWorkersTest, WorkersRunTheSpecThatTheJobBeginsWith) {

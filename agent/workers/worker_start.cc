@@ -85,7 +85,8 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
         has_logs ? make(directory, &directory_error) : MakeDirectories(directory, &directory_error);
     if (!made.ok() && failure != nullptr) *failure = {directory_error, root};
     const bool logs = has_logs && made.ok();
-    if (has_logs && (IsDiskFull(directory_error) || directory_error == ETIMEDOUT)) {
+    if (has_logs && !made.ok() &&
+        (options.had_logs || IsDiskFull(directory_error) || directory_error == ETIMEDOUT)) {
       directory = RankDirectory(options.scratch, from.generation, rank);
       made = MakeDirectories(directory);
     }

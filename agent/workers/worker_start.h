@@ -22,14 +22,16 @@ struct WorkerStartOptions {
   OutputOptions output;
   // Where error files go when there is no log directory.
   std::string scratch;
+  // An earlier generation had its log files there: a job does not end because the next one cannot.
+  bool had_logs = false;
 };
 
 // Makes one for a worker's log files, and those above it. A failure's errno goes to `error`;
 // ETIMEDOUT: its file system does not answer.
 using MakeLogDirectory = std::function<absl::Status(const std::string& path, int* error)>;
 
-// Why a log directory could not be made. With a full disk, or one that does not answer, that is no
-// error: workers start without.
+// Why a log directory could not be made. With a full disk, or one that does not answer, or where an
+// earlier generation had one, that is no error: workers start without.
 struct DirectoryFailure {
   int error = 0;  // errno; 0: no directory is to blame
   std::string path;
