@@ -50,9 +50,11 @@ absl::Status LeaveErrorFile(const ExitFiles& files, const Exit& exit) {
 
 std::vector<std::string> LeaveExitFiles(const ExitFiles& files, const Exit& exit) {
   std::vector<std::string> complaints;
-  for (const absl::Status& status : {LeaveVerdict(files, exit), LeaveErrorFile(files, exit)}) {
-    if (!status.ok()) complaints.emplace_back(status.message());
+  const absl::Status verdict = LeaveVerdict(files, exit), error_file = LeaveErrorFile(files, exit);
+  if (!verdict.ok()) {
+    complaints.push_back(absl::StrCat("the verdict is not kept: ", verdict.message()));
   }
+  if (!error_file.ok()) complaints.emplace_back(error_file.message());
   return complaints;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/bearer_token.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/threads/repeating_thread.h"
 #include "base/tokens/renewed_token.h"
@@ -26,6 +27,7 @@
 #include "rendezvous/service/calls.h"
 #include "rendezvous/service/listening.h"
 #include "rendezvous/service/node_stream.h"
+#include "rendezvous/service/refusal_log.h"
 #include "rendezvous/service/token_check.h"
 #include "rpc/channels.h"
 #include "rpc/status_details.h"
@@ -205,10 +207,19 @@ struct Server::Impl {
 
   absl::StatusOr<Admitted> Admit(const grpc::ServerContext& call) {
     absl::StatusOr<Admitted> admitted = gate.Pass(call);
-    if (!admitted.ok()) return admitted;
     const std::optional<Peer> peer = PeerOf(call.peer());
-    if (peer.has_value()) acceptor->Admit(*peer);
+    if (admitted.ok() && peer.has_value()) acceptor->Admit(*peer);
+    if (absl::IsUnauthenticated(admitted.status())) {
+      SayRefused(peer.has_value() ? peer->address : "a caller", admitted.status());
+    }
     return admitted;
+  }
+
+  void SayRefused(const std::string& whom, const absl::Status& why) {
+    if (!options.log) return;
+    const absl::MutexLock lock(&refusals_mutex);
+    const auto line = refusals.Line(MonoNow(), whom, std::string(why.message()));
+    if (line.has_value()) options.log(*line);
   }
 
   void Serve() {
@@ -220,6 +231,8 @@ struct Server::Impl {
 
   const ServerOptions options;
   Gate gate;
+  absl::Mutex refusals_mutex;
+  RefusalLog refusals ABSL_GUARDED_BY(refusals_mutex);
   const Admission admission = [this](const grpc::ServerContext& call) { return Admit(call); };
   v1::Rendezvous::AsyncService rendezvous;
   v1::Store::AsyncService store;

@@ -23,7 +23,8 @@ struct ServerOptions {
   // Where it was read; empty: it does not change.
   std::string token_file;
   rpc::TransportSecurity security;
-  // May be null. One line for each change of token or certificates.
+  // May be null. One line for each change of token or certificates, and for callers who are refused
+  // (refusal_log.h). From any thread.
   std::function<void(const std::string&)> log;
 };
 

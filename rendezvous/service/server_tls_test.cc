@@ -173,6 +173,7 @@ TEST_F(ServerTlsTest, AnotherTokenInTheFileCountsAtOnce) {
   ASSERT_TRUE(AwaitAnswer(ByToken(), after));
   // The connection is still there, and the old token is good for nothing.
   EXPECT_THAT(Ask(*open, before), StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_TRUE(AwaitSaid("refused 127.0.0.1: "));
   EXPECT_EQ(Why(Ask(ByToken(), before)), rpc::Unreached::kOtherKey);
   EXPECT_EQ(server_->token(), after);
   // One that makes no key is not taken.
