@@ -23,18 +23,24 @@ std::string ReasonOf(const v1::JobStatus& job) {
   return Shortened(EscapeControl(text), kReasonBytes);
 }
 
+// Who submitted it, or whose token its first node had; none for an administrator's.
+std::string UserOf(const v1::JobStatus& job) {
+  const std::string& user = job.user().empty() ? job.started_by() : job.user();
+  return user.empty() ? "-" : user;
+}
+
 }  // namespace
 
 std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::JobStatus& job : jobs) {
-    rows.push_back({job.name(), rpc::PhaseName(job.phase()), absl::StrCat(job.generation()),
-                    absl::StrCat(job.nodes_size()), WorkersOf(job),
+    rows.push_back({job.name(), UserOf(job), rpc::PhaseName(job.phase()),
+                    absl::StrCat(job.generation()), absl::StrCat(job.nodes_size()), WorkersOf(job),
                     absl::StrCat(job.restarts(), "/", job.max_restarts()),
                     job.has_progress() ? ProgressText(job.progress()) : "-", ReasonOf(job)});
   }
   return FormatTable(
-      {"JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "PROGRESS", "WAITING FOR"},
+      {"JOB", "USER", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "PROGRESS", "REASON"},
       rows);
 }
 

@@ -26,7 +26,7 @@ v1::JobStatus Running() {
 
 TEST(JobsTableTest, ALineForEachJob) {
   EXPECT_THAT(JobsTable({Running()}),
-              ContainsRegex("mnist +running +2 +1 +3/4 +1/5 +- +1 worker to start\n"));
+              ContainsRegex("mnist +- +running +2 +1 +3/4 +1/5 +- +1 worker to start\n"));
   v1::JobStatus stopping = Running();
   stopping.set_stop_reason("rank 1 exited with status 3");
   EXPECT_THAT(JobsTable({stopping}), HasSubstr("  rank 1 exited with status 3\n"));
@@ -37,9 +37,17 @@ TEST(JobsTableTest, AnEndedJobHadWorkersAndRunsNone) {
   ended.set_phase(v1::FAILED);
   ended.set_workers_running(0);
   ended.mutable_verdict()->set_message("no luck");
-  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +failed +2 +1 +4 +1/5 +- +no luck\n"));
+  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +1 +4 +1/5 +- +no luck\n"));
   ended.set_world_size(0);
-  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +failed +2 +1 +- +1/5"));
+  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +1 +- +1/5"));
+}
+
+TEST(JobsTableTest, ItsUserIsWhoSubmittedItOrWhoseTokenBeganIt) {
+  v1::JobStatus job = Running();
+  job.set_started_by("ann");
+  EXPECT_THAT(JobsTable({job}), ContainsRegex("mnist +ann +running"));
+  job.set_user("ben");
+  EXPECT_THAT(JobsTable({job}), ContainsRegex("mnist +ben +running"));
 }
 
 TEST(JobsTableTest, ALongReasonIsShortenedToItsBeginning) {

@@ -54,6 +54,11 @@ v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
   return sum;
 }
 
+std::string RanksOf(const v1::NodeStatus& node) {
+  if (node.slots() == 1) return absl::StrCat(node.first_rank());
+  return absl::StrCat(node.first_rank(), "-", node.first_rank() + node.slots() - 1);
+}
+
 }  // namespace
 
 std::string ProgressText(const v1::JobProgress& progress) {
@@ -81,9 +86,7 @@ std::string NodesTable(const v1::JobStatus& job) {
                     : !node.remains().empty() ? "out"
                     : spare                   ? "spare"
                                               : "-",
-                    placed
-                        ? absl::StrCat(node.first_rank(), "-", node.first_rank() + node.slots() - 1)
-                        : "-"});
+                    placed ? RanksOf(node) : "-"});
   }
   std::string text = FormatTable({"NODE", "HOST", "SLOTS", "NODE RANK", "RANKS"}, rows);
   for (const v1::NodeStatus& node : job.nodes()) {

@@ -104,6 +104,8 @@ TEST(NodesTableTest, ANodeWithoutRank_IsASpareOnlyOfARunningJob) {
             "NODE  HOST  SLOTS  NODE RANK  RANKS\n"
             "n0    h0    2      1          2-3\n"
             "n1    h1    2      spare      -\n");
+  first.set_slots(1);
+  EXPECT_THAT(NodesTable(status), HasSubstr("n0    h0    1      1          2\n"));
   status.set_phase(v1::GATHERING);
   EXPECT_THAT(NodesTable(status), HasSubstr("n1    h1    2      -          -\n"));
 }
