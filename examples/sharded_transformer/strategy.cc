@@ -1,0 +1,195 @@
+#include "strategy.h"
+
+#include <utility>
+#include <vector>
+
+#include "cadre/status_macros.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/sharded_data_parallel.h"
+#include "cadre/torch/sharded_optimizer.h"
+#include "torch/nn/utils/clip_grad.h"
+#include "torch/optim/adamw.h"
+#include "torch/utils.h"
+
+namespace cadre::transformer {
+namespace {
+
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+
+HeldBytes HeldOf(const std::vector<torch::Tensor>& parameters, AdamW& optimizer) {
+  HeldBytes held;
+  for (const torch::Tensor& parameter : parameters) {
+    held.parameters += parameter.nbytes();
+    if (parameter.grad().defined()) held.gradients += parameter.grad().nbytes();
+  }
+  for (const auto& entry : optimizer.state()) {
+    const auto& state = static_cast<const AdamWParamState&>(*entry.second);
+    held.state += state.exp_avg().nbytes() + state.exp_avg_sq().nbytes();
+  }
+  return held;
+}
+
+// The parameters stay where they are, since wrappers know their memory.
+void LoadInto(Gpt& net, const Shape& shape, torch::serialize::InputArchive& archive) {
+  const torch::NoGradGuard no_grad;
+  Gpt loaded(shape);
+  loaded.load(archive);
+  const auto from = loaded.parameters(), to = net.parameters();
+  for (size_t i = 0; i < to.size(); ++i) torch::Tensor(to[i]).copy_(from[i]);
+}
+
+class Replicated : public Strategy {
+ public:
+  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
+                                                const AdamWOptions& options,
+                                                Communicator& communicator) {
+    std::unique_ptr<Replicated> made(new Replicated(net, shape, options));
+    CADRE_ASSIGN_OR_RETURN(made->model_, nn::DataParallel<Gpt>::Create(net, communicator));
+    return std::unique_ptr<Strategy>(std::move(made));
+  }
+
+  torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
+  Status Step(double max_norm) override {
+    CADRE_RETURN_IF_ERROR(model_->Finish().status());
+    torch::nn::utils::clip_grad_norm_(net_->parameters(), max_norm);
+    optimizer_.step();
+    held_ = HeldOf(net_->parameters(), optimizer_);
+    model_->ZeroGrad();
+    return OkStatus();
+  }
+  HeldBytes Held() const override { return held_; }
+  Status Save(torch::serialize::OutputArchive& model,
+              torch::serialize::OutputArchive& optimizer) override {
+    net_->save(model);
+    optimizer_.save(optimizer);
+    return OkStatus();
+  }
+  Status Load(torch::serialize::InputArchive& model,
+              torch::serialize::InputArchive& optimizer) override {
+    LoadInto(*net_, shape_, model);
+    optimizer_.load(optimizer);
+    return OkStatus();
+  }
+
+ private:
+  Replicated(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options)
+      : net_(std::move(net)), shape_(shape), optimizer_(net_->parameters(), options) {}
+
+  const std::shared_ptr<Gpt> net_;
+  const Shape shape_;
+  AdamW optimizer_;
+  std::unique_ptr<nn::DataParallel<Gpt>> model_;
+  HeldBytes held_;
+};
+
+// ShardedDataParallel is a DataParallel.
+class ShardedState : public Strategy {
+ public:
+  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
+                                                const AdamWOptions& options, bool shards_gradients,
+                                                Communicator& communicator) {
+    std::unique_ptr<ShardedState> made(new ShardedState(net, shape, options));
+    CADRE_ASSIGN_OR_RETURN(made->optimizer_,
+                           nn::ShardedOptimizer::Create(*net, made->adam_, communicator));
+    if (shards_gradients) {
+      CADRE_ASSIGN_OR_RETURN(made->model_,
+                             nn::ShardedDataParallel<Gpt>::Create(net, *made->optimizer_));
+    } else {
+      CADRE_ASSIGN_OR_RETURN(made->model_, nn::DataParallel<Gpt>::Create(net, communicator));
+    }
+    return std::unique_ptr<Strategy>(std::move(made));
+  }
+
+  torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
+  Status Step(double max_norm) override {
+    CADRE_RETURN_IF_ERROR(model_->Finish().status());
+    CADRE_RETURN_IF_ERROR(optimizer_->ClipGradNorm(max_norm).status());
+    CADRE_RETURN_IF_ERROR(optimizer_->Step());
+    held_ = HeldOf(net_->parameters(), adam_);
+    optimizer_->ZeroGrad();
+    return OkStatus();
+  }
+  HeldBytes Held() const override { return held_; }
+  Status Save(torch::serialize::OutputArchive& model,
+              torch::serialize::OutputArchive& optimizer) override {
+    net_->save(model);
+    return optimizer_->SaveState(optimizer);
+  }
+  Status Load(torch::serialize::InputArchive& model,
+              torch::serialize::InputArchive& optimizer) override {
+    LoadInto(*net_, shape_, model);
+    return optimizer_->LoadState(optimizer);
+  }
+
+ private:
+  ShardedState(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options)
+      : net_(std::move(net)), shape_(shape), adam_(net_->parameters(), options) {}
+
+  const std::shared_ptr<Gpt> net_;
+  const Shape shape_;
+  AdamW adam_;
+  std::unique_ptr<nn::ShardedOptimizer> optimizer_;
+  std::unique_ptr<nn::DataParallel<Gpt>> model_;
+  HeldBytes held_;
+};
+
+class ShardedModel : public Strategy {
+ public:
+  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
+                                                const AdamWOptions& options,
+                                                Communicator& communicator) {
+    std::vector<std::string> blocks;
+    for (int64_t i = 0; i < shape.layers; ++i) blocks.push_back(Gpt::BlockName(i));
+    CADRE_ASSIGN_OR_RETURN(auto model, nn::FullySharded<Gpt>::Create(net, blocks, communicator));
+    return std::unique_ptr<Strategy>(new ShardedModel(std::move(model), options));
+  }
+
+  torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
+  Status Step(double max_norm) override {
+    CADRE_RETURN_IF_ERROR(model_->Finish());
+    CADRE_RETURN_IF_ERROR(model_->ClipGradNorm(max_norm).status());
+    CADRE_RETURN_IF_ERROR(model_->Step(optimizer_));
+    held_ = HeldOf(model_->shards(), optimizer_);
+    model_->ZeroGrad();
+    return OkStatus();
+  }
+  HeldBytes Held() const override { return held_; }
+  Status Save(torch::serialize::OutputArchive& model,
+              torch::serialize::OutputArchive& optimizer) override {
+    CADRE_RETURN_IF_ERROR(model_->SaveState(model));
+    return model_->SaveOptimizerState(optimizer_, optimizer);
+  }
+  Status Load(torch::serialize::InputArchive& model,
+              torch::serialize::InputArchive& optimizer) override {
+    CADRE_RETURN_IF_ERROR(model_->LoadState(model));
+    return model_->LoadOptimizerState(optimizer_, optimizer);
+  }
+
+ private:
+  ShardedModel(std::unique_ptr<nn::FullySharded<Gpt>> model, const AdamWOptions& options)
+      : model_(std::move(model)), optimizer_(model_->shards(), options) {}
+
+  const std::unique_ptr<nn::FullySharded<Gpt>> model_;
+  AdamW optimizer_;
+  HeldBytes held_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
+                                               const Shape& shape, double learning_rate,
+                                               Communicator& communicator) {
+  const AdamWOptions options = AdamWOptions(learning_rate).weight_decay(0.01);
+  if (name == "ddp") return Replicated::Make(std::move(net), shape, options, communicator);
+  if (name == "fsdp") return ShardedModel::Make(std::move(net), shape, options, communicator);
+  if (name == "oss" || name == "sharded") {
+    return ShardedState::Make(std::move(net), shape, options, name == "sharded", communicator);
+  }
+  return InvalidArgumentError("there is no strategy '" + name +
+                              "'; expected ddp, oss, sharded or fsdp");
+}
+
+}  // namespace cadre::transformer

@@ -1,0 +1,51 @@
+// The ways to train one model on several ranks that the example shows, behind one interface.
+// Includes libtorch.
+#ifndef CADRE_EXAMPLES_SHARDED_TRANSFORMER_STRATEGY_H_
+#define CADRE_EXAMPLES_SHARDED_TRANSFORMER_STRATEGY_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "gpt.h"
+#include "torch/serialize.h"
+#include "torch/types.h"
+
+namespace cadre::transformer {
+
+// Of parameters, gradients and the optimizer's state that are on this rank.
+struct HeldBytes {
+  size_t parameters = 0, gradients = 0, state = 0;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  virtual torch::Tensor Forward(const torch::Tensor& ids) = 0;
+  // After the backward pass: the optimizer's step with the average gradients of all ranks, whose
+  // norm is at most `max_norm` then. Collective.
+  virtual Status Step(double max_norm) = 0;
+  virtual HeldBytes Held() const = 0;
+  // Collective: rank 0's archives get the whole model's and the whole optimizer's state, the same
+  // whatever the strategy.
+  virtual Status Save(torch::serialize::OutputArchive& model,
+                      torch::serialize::OutputArchive& optimizer) = 0;
+  // Of any strategy and number of ranks.
+  virtual Status Load(torch::serialize::InputArchive& model,
+                      torch::serialize::InputArchive& optimizer) = 0;
+};
+
+// ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;
+// fsdp: the parameters, too. AdamW. The communicator must outlive it. INVALID_ARGUMENT: it is none
+// of these.
+Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
+                                               const Shape& shape, double learning_rate,
+                                               Communicator& communicator);
+
+}  // namespace cadre::transformer
+
+#endif  // CADRE_EXAMPLES_SHARDED_TRANSFORMER_STRATEGY_H_
