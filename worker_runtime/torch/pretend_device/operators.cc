@@ -12,6 +12,9 @@
 #include "ATen/ops/view_native.h"
 #include "torch/library.h"
 #include "torch/version.h"
+#if TORCH_VERSION_MAJOR >= 2
+#include "ATen/autocast_mode.h"
+#endif
 #include "worker_runtime/torch/pretend_device/copies.h"
 #include "worker_runtime/torch/pretend_device/fallback.h"
 #include "worker_runtime/torch/pretend_device/guard.h"
@@ -99,6 +102,14 @@ void RecordStream(Tensor& tensor, c10::Stream stream) {
 #if TORCH_VERSION_MAJOR < 2
 // Later releases have a fallback of autograd's for this key.
 TORCH_LIBRARY_IMPL(_, AutogradPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+#else
+// As a device's own library does it: what is computed in 16 bits under autocast, and all the rest.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(addmm, lower_precision_fp);
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp);
+  KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp);
+}
 #endif
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
