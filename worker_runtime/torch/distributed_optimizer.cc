@@ -9,6 +9,7 @@
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
+#include "cadre/torch/sharded_grad_scaler.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
@@ -59,11 +60,27 @@ Status DistributedOptimizer::Fail(const Status& status) {
   return failure_;
 }
 
-Status DistributedOptimizer::Backward(const torch::Tensor& loss) {
+Status DistributedOptimizer::Backward(const torch::Tensor& loss, bool* overflowed) {
+  *overflowed = false;
   CADRE_RETURN_IF_ERROR(failure_);
-  return Guarded("backward pass", [&] {
+  CADRE_RETURN_IF_ERROR(Guarded("backward pass", [&] {
     optimizer_.zero_grad();
-    loss.backward();
+    (scaler_ == nullptr ? loss : scaler_->Scale(loss)).backward();
+    return OkStatus();
+  }));
+  if (scaler_ == nullptr) return OkStatus();
+  CADRE_RETURN_IF_ERROR(scaler_->Unscale(optimizer_));
+  *overflowed = scaler_->found_non_finite(optimizer_);
+  return *overflowed ? StepOptimizer() : OkStatus();
+}
+
+Status DistributedOptimizer::StepOptimizer() {
+  if (scaler_ != nullptr) {
+    CADRE_RETURN_IF_ERROR(scaler_->Step(optimizer_).status());
+    return scaler_->Update();
+  }
+  return Guarded("optimizer", [&] {
+    optimizer_.step();
     return OkStatus();
   });
 }
@@ -131,15 +148,12 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
 
 Status DistributedOptimizer::Update(const torch::Tensor& loss, Exchange& exchange,
                                     size_t threshold) {
-  Status status = Backward(loss);
-  if (status.ok()) {
-    status = Guarded("exchange of gradients", [&] { return Reduce(exchange, threshold); });
-  }
-  CADRE_RETURN_IF_ERROR(Fail(status));
-  return Fail(Guarded("optimizer", [&] {
-    optimizer_.step();
-    return OkStatus();
-  }));
+  bool overflowed = false;
+  CADRE_RETURN_IF_ERROR(Fail(Backward(loss, &overflowed)));
+  if (overflowed) return OkStatus();
+  CADRE_RETURN_IF_ERROR(
+      Fail(Guarded("exchange of gradients", [&] { return Reduce(exchange, threshold); })));
+  return Fail(StepOptimizer());
 }
 
 Status DistributedOptimizer::BackwardAndUpdate(const torch::Tensor& loss, size_t threshold) {
@@ -189,11 +203,10 @@ Status DistributedOptimizer::PreparePartial(size_t threshold) {
 
 Status DistributedOptimizer::BackwardAndPartialUpdate(const torch::Tensor& loss, size_t threshold) {
   CADRE_RETURN_IF_ERROR(Fail(PreparePartial(threshold)));
-  CADRE_RETURN_IF_ERROR(Fail(Backward(loss)));
-  CADRE_RETURN_IF_ERROR(Fail(Guarded("optimizer", [&] {
-    optimizer_.step();
-    return OkStatus();
-  })));
+  bool overflowed = false;
+  CADRE_RETURN_IF_ERROR(Fail(Backward(loss, &overflowed)));
+  if (overflowed) return OkStatus();
+  CADRE_RETURN_IF_ERROR(Fail(StepOptimizer()));
   return Fail(OnHost([&] { return partial_->AverageNextGroup(communicator_, timeout_); }));
 }
 

@@ -223,6 +223,11 @@ Status ShardedOptimizer::Step() {
   }));
 }
 
+Status ShardedOptimizer::SkipStep() {
+  CADRE_RETURN_IF_ERROR(failure_);
+  return before_step_ == nullptr ? OkStatus() : Fail(before_step_());
+}
+
 void ShardedOptimizer::ZeroGrad() {
   for (Place& place : places_) place.tensor.mutable_grad() = torch::Tensor();
 }

@@ -56,15 +56,23 @@ Status FullyShardedParts::Step(torch::optim::Optimizer& optimizer) {
   CADRE_RETURN_IF_ERROR(units_.failure());
   return units_.Fail(Guarded("step of a sharded model", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
-    if (!units_.TakeAveraged()) {
-      return FailedPreconditionError(
-          units_.Mine() +
-          "a step without gradients of all ranks: call Finish() after a backward pass "
-          "outside of NoSync");
-    }
+    CADRE_RETURN_IF_ERROR(TakeAveraged());
     optimizer.step();
     return OkStatus();
   }));
+}
+
+Status FullyShardedParts::SkipStep() {
+  CADRE_RETURN_IF_ERROR(units_.failure());
+  return units_.Fail(TakeAveraged());
+}
+
+Status FullyShardedParts::TakeAveraged() {
+  if (units_.TakeAveraged()) return OkStatus();
+  return FailedPreconditionError(
+      units_.Mine() +
+      "a step without gradients of all ranks: call Finish() after a backward pass outside of "
+      "NoSync");
 }
 
 void FullyShardedParts::ZeroGrad() {

@@ -29,6 +29,8 @@
 
 namespace cadre::nn {
 
+class ShardedGradScaler;
+
 // One thread. Optimizer and communicator must outlive it. All ranks make the same calls with the
 // same arguments, but for the loss. Each call clears the gradients first; a parameter that the loss
 // does not use counts with a gradient of zero. `threshold`, in elements: parameters with more
@@ -40,6 +42,12 @@ class DistributedOptimizer {
   static Result<std::unique_ptr<DistributedOptimizer>> Create(
       torch::optim::Optimizer& optimizer, Communicator& communicator,
       std::chrono::nanoseconds timeout = std::chrono::minutes(11));
+
+  // From now on each update scales its loss, and where some rank's gradient overflowed none is
+  // made: before the exchange, so that what a mode remembers, and a clipping, are of gradients that
+  // are not scaled. The scaler's calls are made here; it must be over the same communicator, and
+  // outlive this. Null: no more.
+  void UseScaler(ShardedGradScaler* scaler) { scaler_ = scaler; }
 
   // backward_and_update: the average of all gradients.
   Status BackwardAndUpdate(const torch::Tensor& loss, size_t threshold = hooks::kFusionThreshold);
@@ -94,7 +102,9 @@ class DistributedOptimizer {
                        std::chrono::nanoseconds timeout)
       : optimizer_(optimizer), communicator_(communicator), timeout_(timeout) {}
 
-  Status Backward(const torch::Tensor& loss);
+  // With `overflowed`, which it sets, nothing more is to be done.
+  Status Backward(const torch::Tensor& loss, bool* overflowed);
+  Status StepOptimizer();
   Status LayOut(Exchange& exchange, size_t threshold);
   Status Reduce(Exchange& exchange, size_t threshold);
   Status Update(const torch::Tensor& loss, Exchange& exchange, size_t threshold);
@@ -106,6 +116,7 @@ class DistributedOptimizer {
   Communicator& communicator_;
   const std::chrono::nanoseconds timeout_;
   NamedTensors trained_;
+  ShardedGradScaler* scaler_ = nullptr;
 
   Exchange full_, half_, sparse_;
   double half_limit_ = 0;

@@ -86,6 +86,10 @@ class FullySharded {
   //                        model was sharded, or is another model's
   //   FAILED_PRECONDITION  no gradients were averaged since the last step
   Status Step(torch::optim::Optimizer& optimizer) { return parts_.Step(optimizer); }
+  // In the place of a Step() that all ranks leave out, since their gradients overflowed
+  // (ShardedGradScaler): nothing changes, and these gradients count as used. FAILED_PRECONDITION as
+  // above.
+  Status SkipStep() { return parts_.SkipStep(); }
   // Forgets the gradients.
   void ZeroGrad() { parts_.ZeroGrad(); }
   // Collective, between Finish() and Step(): as torch::nn::utils::clip_grad_norm_ of the whole

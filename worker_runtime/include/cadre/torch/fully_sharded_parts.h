@@ -23,6 +23,7 @@ class FullyShardedParts {
 
   std::vector<torch::Tensor> shards() const;
   Status Step(torch::optim::Optimizer& optimizer);
+  Status SkipStep();
   void ZeroGrad();
   Result<double> ClipGradNorm(double max_norm, double norm_type);
 
@@ -36,6 +37,7 @@ class FullyShardedParts {
  private:
   Status CheckOptimizer(const torch::optim::Optimizer& optimizer) const;
   Status CheckRecipient(int recipient) const;
+  Status TakeAveraged();
 
   const std::shared_ptr<torch::nn::Module> module_;
   FullyShardedUnits& units_;

@@ -77,6 +77,9 @@ class ShardedOptimizer {
   // FAILED_PRECONDITION, naming the parameter and the rank: it was given other storage, or was
   // frozen or thawed, or the optimizer's groups changed, or it stepped itself.
   Status Step();
+  // In the place of a Step() that all ranks leave out, since their gradients overflowed
+  // (ShardedGradScaler): nothing changes, and these gradients count as used. Not collective.
+  Status SkipStep();
   // Forgets the gradients.
   void ZeroGrad();
   // Scales this rank's gradients so that the norm of those of all parameters together is at most

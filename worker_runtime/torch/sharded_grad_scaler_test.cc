@@ -1,0 +1,305 @@
+#include "cadre/torch/sharded_grad_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "cadre/torch/autocast.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/version.h"
+#include "worker_runtime/torch/scaled_training_for_test.h"
+
+namespace cadre::nn {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EachWrapper : public ::testing::TestWithParam<std::tuple<Where, Wrapper>> {
+ protected:
+  struct Training {
+    int steps = 10;
+    bool scaled = false;
+    // Those whose loss overflows on one rank; without a scaler they are left out.
+    std::set<int> overflows = {};
+    std::optional<torch::ScalarType> autocast = {};
+  };
+  static Where where() { return std::get<0>(GetParam()); }
+  static Wrapper wrapper() { return std::get<1>(GetParam()); }
+
+  static torch::Tensor Loss(Trained& trained, Communicator& communicator, int step,
+                            std::optional<torch::ScalarType> autocast) {
+    const torch::Device device = DeviceFor(where(), communicator);
+    std::optional<Autocast> in_16_bits;
+    if (autocast) in_16_bits.emplace(device.type(), *autocast);
+    const torch::Tensor input = InputFor(communicator.rank(), step, device);
+    return trained.Forward(input).to(torch::kFloat32).pow(2).mean();
+  }
+
+  // Each rank's parameters after some steps.
+  static RanksValues Train(int ranks, const Training& training, Wrapper wrapper) {
+    RanksValues values(static_cast<size_t>(ranks));
+    OnEachRank(ranks, [&](Communicator& communicator) {
+      Trained trained(wrapper, where(), communicator);
+      auto scaler = ShardedGradScaler::Create(communicator, ScalerOptions());
+      ASSERT_OK(scaler);
+      if (training.scaled) trained.UseScaler(scaler->get());
+      // float16 itself overflows at the first scales.
+      const bool may_overflow = training.autocast == torch::kFloat16;
+      for (int step = 0; step < training.steps; ++step) {
+        const bool overflows = training.overflows.count(step) > 0;
+        if (overflows && !training.scaled) continue;
+        const bool here = overflows && step % ranks == communicator.rank();
+        const torch::Tensor loss = Loss(trained, communicator, step, training.autocast);
+        const bool stepped = trained.Train(loss * (here ? kInfinity : 1.0f));
+        EXPECT_TRUE(stepped != overflows || (may_overflow && !stepped)) << step;
+      }
+      values[static_cast<size_t>(communicator.rank())] = trained.Values();
+    });
+    return values;
+  }
+};
+
+std::string NameOfWrapper(const ::testing::TestParamInfo<std::tuple<Where, Wrapper>>& info) {
+  const char* const ways[] = {"OnTheHost", "ThroughTheHost", "BetweenDevices"};
+  const char* const wrappers[] = {"DataParallel", "Stage1", "Stage2", "FullySharded",
+                                  "DistributedOptimizer"};
+  return std::string(ways[static_cast<int>(std::get<0>(info.param))]) +
+         wrappers[static_cast<int>(std::get<1>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, EachWrapper,
+    ::testing::Combine(::testing::Values(Where::kHost, Where::kThroughHost, Where::kOnDevice),
+                       ::testing::Values(Wrapper::kDataParallel, Wrapper::kStage1, Wrapper::kStage2,
+                                         Wrapper::kFullySharded, Wrapper::kDistributedOptimizer)),
+    NameOfWrapper);
+
+// Scales are powers of two, so that gradients in float32 have the same bits.
+TEST_P(EachWrapper, TrainsAsWithoutAScaleButForWhatOverflows) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    Training scaled;
+    scaled.scaled = true;
+    scaled.overflows = {0, 1, 5};
+    Training unscaled = scaled;
+    unscaled.scaled = false;
+    const RanksValues ours = Train(ranks, scaled, wrapper());
+    const RanksValues theirs = Train(ranks, unscaled, wrapper());
+    ExpectClose(ours, theirs, /*same_bits=*/true);
+    for (const RanksValues& values : {ours, theirs}) {
+      for (const auto& one : values) ExpectSame(one, values[0]);
+    }
+  }
+}
+
+TEST_P(EachWrapper, In16BitsIsAsUnsharded) {
+  if (!HasAutocast(where() == Where::kHost ? torch::kCPU : pretend::Device().type()))
+    GTEST_SKIP() << "no autocast there";
+  for (const torch::ScalarType type : {torch::kBFloat16, torch::kFloat16}) {
+    if (type == torch::kFloat16 && TORCH_VERSION_MAJOR < 2) continue;
+    for (const int ranks : {1, 2}) {
+      Training training;
+      training.scaled = true;
+      training.overflows = {2};
+      training.autocast = type;
+      ExpectClose(Train(ranks, training, wrapper()), Train(ranks, training, Wrapper::kDataParallel),
+                  /*same_bits=*/wrapper() != Wrapper::kDistributedOptimizer);
+    }
+  }
+}
+
+// What is not finite is in the part of one rank alone, whichever.
+TEST_P(EachWrapper, AllRanksSkipForOneRanksGradient) {
+  if (wrapper() == Wrapper::kDistributedOptimizer) GTEST_SKIP() << "does it in one call";
+  constexpr int kRanks = 3;
+  OnEachRank(kRanks, [&](Communicator& communicator) {
+    Trained trained(wrapper(), where(), communicator);
+    auto scaler = ShardedGradScaler::Create(communicator, ScalerOptions());
+    ASSERT_OK(scaler);
+    trained.UseScaler(scaler->get());
+    ASSERT_TRUE(trained.Train(Loss(trained, communicator, 0, {})));
+    const auto before = trained.Values();
+    for (int bad = 0; bad < kRanks; ++bad) {
+      trained.Backward(Loss(trained, communicator, bad, {}));
+      if (bad == communicator.rank()) {
+        const torch::NoGradGuard no_grad;
+        const auto own = trained.OwnParameters(communicator);
+        ASSERT_FALSE(own.empty());
+        own.back().mutable_grad().view(-1)[0] = bad == 0 ? kInfinity : std::nanf("");
+      }
+      EXPECT_THAT(trained.Step(), Stepped(false));
+      EXPECT_TRUE((*scaler)->found_non_finite(trained.plain()));
+      EXPECT_OK((*scaler)->Update());
+      EXPECT_EQ((*scaler)->scale(), 65536 / (2 << bad));
+      ExpectSame(trained.Values(), before);
+    }
+    ASSERT_TRUE(trained.Train(Loss(trained, communicator, 7, {})));
+  });
+}
+
+// The rest is on the host, by one wrapper.
+TEST(ShardedGradScaler, GrowsAndShrinks) {
+  WithStage2(2, [](Communicator& communicator, Trained& trained, ShardedGradScaler& scaler) {
+    std::vector<double> scales;
+    std::vector<int64_t> trackers;
+    for (int step = 0; step < 9; ++step) {
+      const bool bad = step == 2 && communicator.rank() == 1;
+      trained.Train(LossOf(communicator, trained, step) * (bad ? kInfinity : 1.0f));
+      scales.push_back(scaler.scale());
+      trackers.push_back(scaler.growth_tracker());
+    }
+    EXPECT_THAT(scales,
+                ElementsAre(65536, 65536, 32768, 32768, 32768, 65536, 65536, 65536, 131072));
+    EXPECT_THAT(trackers, ElementsAre(1, 2, 0, 1, 2, 0, 1, 2, 0));
+  });
+}
+
+TEST(ShardedGradScaler, GrowsToNoMoreThanFloat32) {
+  WithStage2(
+      1,
+      [](Communicator& communicator, Trained& trained, ShardedGradScaler& scaler) {
+        const double largest = std::ldexp(1.0, 127);
+        ASSERT_OK(scaler.Update(largest));
+        // The gradients' magnitude is small enough for that.
+        ASSERT_TRUE(trained.Train(LossOf(communicator, trained) * 1e-30));
+        EXPECT_EQ(scaler.scale(), largest);
+        EXPECT_EQ(scaler.growth_tracker(), 0);
+      },
+      /*growth_interval=*/1);
+}
+
+// In float16 the gradients of such a loss are 0.
+TEST(ShardedGradScaler, KeepsSmallGradientsFromVanishing) {
+  if (TORCH_VERSION_MAJOR < 2) GTEST_SKIP() << "no float16 on the host";
+  for (const bool scaled : {false, true}) {
+    OnEachRank(2, [&](Communicator& communicator) {
+      Trained trained(Wrapper::kFullySharded, Where::kHost, communicator);
+      auto scaler = ShardedGradScaler::Create(communicator, ScalerOptions());
+      ASSERT_OK(scaler);
+      if (scaled) trained.UseScaler(scaler->get());
+      torch::Tensor loss;
+      {
+        const Autocast half(torch::kCPU, torch::kFloat16);
+        loss = trained.Forward(InputFor(communicator.rank(), 0, torch::kCPU))
+                   .to(torch::kFloat32)
+                   .pow(2)
+                   .mean() *
+               1e-9;
+      }
+      trained.Backward(loss);
+      if (scaled) {
+        ASSERT_OK((*scaler)->Unscale(trained.plain()));
+      }
+      double largest = 0;
+      for (const torch::Tensor& shard : trained.OwnParameters(communicator)) {
+        largest = std::max(largest, shard.grad().abs().max().item<double>());
+      }
+      EXPECT_EQ(largest > 0, scaled) << largest;
+    });
+  }
+}
+
+TEST(ShardedGradScaler, GradientsAreUnscaledForClipping) {
+  WithStage2(2, [](Communicator& communicator, Trained& trained, ShardedGradScaler& scaler) {
+    trained.Backward(LossOf(communicator, trained));
+    const auto scaled = trained.sharded().ClipGradNorm(1e9);
+    ASSERT_OK(scaler.Unscale(trained.sharded()));
+    const auto norm = trained.sharded().ClipGradNorm(1e9);
+    ASSERT_OK(scaled);
+    ASSERT_OK(norm);
+    EXPECT_EQ(*scaled, *norm * 65536);
+    EXPECT_THAT(scaler.Step(trained.sharded()), Stepped(true));
+    EXPECT_OK(scaler.Update());
+  });
+}
+
+TEST(ShardedGradScaler, EachOptimizerSkipsForItsOwnGradients) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto scaler = ShardedGradScaler::Create(communicator, ScalerOptions());
+    ASSERT_OK(scaler);
+    torch::Tensor a = torch::ones({3}).requires_grad_(), b = torch::ones({3}).requires_grad_();
+    torch::optim::SGD first({a}, 0.5), second({b}, 0.5);
+    const bool bad = communicator.rank() == 1;
+    (*scaler)->Scale(a.sum() * (bad ? kInfinity : 1.0f)).backward();
+    (*scaler)->Scale(b.sum()).backward();
+    EXPECT_THAT((*scaler)->Step(first), Stepped(false));
+    EXPECT_THAT((*scaler)->Step(second), Stepped(true));
+    EXPECT_OK((*scaler)->Update());
+    EXPECT_EQ((*scaler)->scale(), 32768);
+    EXPECT_TRUE(a.detach().equal(torch::ones({3})));
+    EXPECT_TRUE(b.detach().equal(torch::full({3}, 0.5f)));
+  });
+}
+
+// By whichever way the gradients are checked.
+TEST(ShardedGradScaler, GradientsOfSeveralTypesAndDevices) {
+  OnEachRank(1, [](Communicator& communicator) {
+    for (const torch::ScalarType type :
+         {torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
+      for (const torch::Device device : {torch::Device(torch::kCPU), pretend::Device()}) {
+        for (const float bad : {1.0f, kInfinity, -kInfinity, std::nanf("")}) {
+          auto scaler = ShardedGradScaler::Create(communicator, ScalerOptions());
+          ASSERT_OK(scaler);
+          ASSERT_OK((*scaler)->Update(1024));
+          torch::Tensor other = torch::ones({2}).requires_grad_();
+          torch::Tensor weight = torch::ones({5}).to(device, type).requires_grad_();
+          torch::optim::SGD sgd({other, weight}, 0.5);
+          (*scaler)->Scale(other.sum()).backward();
+          torch::Tensor gradient = torch::arange(1, 6).to(type);
+          gradient[3] = bad;
+          weight.mutable_grad() = gradient.to(device);
+          ASSERT_OK((*scaler)->Unscale(sgd));
+          EXPECT_EQ((*scaler)->found_non_finite(sgd), bad != 1.0f);
+          EXPECT_TRUE(other.grad().equal(torch::ones({2})));
+          EXPECT_TRUE(weight.grad().cpu().narrow(0, 0, 3).equal(
+              (torch::arange(1, 4).to(torch::kFloat32) / 1024).to(type)))
+              << type << weight.grad();
+        }
+      }
+    }
+  });
+}
+
+TEST(ShardedGradScaler, ARankMayHaveNoGradients) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto scaler = ShardedGradScaler::Create(communicator, ScalerOptions());
+    ASSERT_OK(scaler);
+    torch::Tensor weight = torch::ones({3}).requires_grad_();
+    torch::optim::SGD sgd({weight}, 0.5);
+    if (communicator.rank() == 1) (*scaler)->Scale(weight.sum() * kInfinity).backward();
+    EXPECT_THAT((*scaler)->Step(sgd), Stepped(false));
+    EXPECT_OK((*scaler)->Update());
+    EXPECT_EQ((*scaler)->scale(), 32768);
+  });
+}
+
+TEST(ShardedGradScaler, NotEnabledDoesNothing) {
+  OnEachRank(2, [](Communicator& communicator) {
+    GradScalerOptions options;
+    options.enabled = false;
+    auto scaler = ShardedGradScaler::Create(communicator, options);
+    ASSERT_OK(scaler);
+    torch::Tensor weight = torch::ones({3}).requires_grad_();
+    torch::optim::SGD sgd({weight}, 0.5);
+    EXPECT_EQ((*scaler)->scale(), 1);
+    (*scaler)->Scale(weight.sum() * 2).backward();
+    EXPECT_OK((*scaler)->Unscale(sgd));
+    EXPECT_THAT((*scaler)->Step(sgd), Stepped(true));
+    EXPECT_OK((*scaler)->Update());
+    EXPECT_TRUE(weight.detach().equal(torch::zeros({3})));
+    torch::serialize::OutputArchive archive;
+    (*scaler)->SaveState(archive);
+    torch::serialize::InputArchive saved = ArchiveOf(TextOf(archive));
+    EXPECT_OK((*scaler)->LoadState(saved));
+  });
+}
+
+}  // namespace
+}  // namespace cadre::nn
