@@ -234,6 +234,32 @@ TEST(InPlaceTest, AProcessThatStandsBy_TakesThePlaceOfOneThatIsKilled) {
   EXPECT_TRUE(WaitGone(next, absl::Seconds(20)));
 }
 
+TEST(InPlaceTest, AProcessThatStandsByDies_IsSaid_AndTheNextGenerationHasAnother) {
+  const std::string ledgers = MakeTempDir("ledgers");
+  auto run = StartStandalone(Training({"--nproc-per-node", "2"}, ledgers, 100000));
+  ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
+    return DoneSteps(entries, 1, 2) >= 3 && Pids(entries, 1).size() == 2;
+  })) << Said(*run);
+  const pid_t standby = AwaitStandby(ledgers);
+  ASSERT_NE(standby, 0) << Said(*run);
+  ASSERT_EQ(kill(standby, SIGKILL), 0);
+  const auto said = run->WaitForLine("stood by for a worker that is lost", kTraining);
+  ASSERT_TRUE(said.has_value()) << Said(*run);
+  EXPECT_THAT(*said, HasSubstr("SIGKILL"));
+  // No worker noticed, and the one that is lost next has nobody to take its place at once.
+  const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), 1);
+  ASSERT_EQ(kill(before.at(1), SIGKILL), 0);
+  ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
+    return DoneSteps(entries, 2, 2) >= 1 && Pids(entries, 2).size() == 2;
+  })) << Said(*run);
+  const std::map<int, pid_t> after = Pids(ReadLedgers(ledgers), 2);
+  EXPECT_EQ(after.at(0), before.at(0));
+  EXPECT_NE(after.at(1), standby);
+  EXPECT_NE(AwaitStandby(ledgers), 0) << Said(*run);
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+}
+
 TEST(InPlaceTest, AProgramThatCannotStandBy_IsSaidOnce_AndWorkersAreStartedAnew) {
   const std::string ledgers = MakeTempDir("ledgers");
   const std::string logs = MakeTempDir("logs");

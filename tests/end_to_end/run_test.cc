@@ -169,6 +169,16 @@ TEST(RunTest, Exit93_IsNeverRestarted) {
   EXPECT_THAT(Said(*run), ::testing::Not(HasSubstr("generation=2")));
 }
 
+TEST(RunTest, AnExitCodeThatIsNeverTriedAgain_IsTheStatusAndOthersAreTried) {
+  for (const int code : {7, 9, 10}) {
+    auto run = StartStandalone({"--never-exit-codes", "7,9", "--max-restarts", "1", "--", kProbe,
+                                "--exit", absl::StrCat(code)});
+    EXPECT_EQ(run->Wait(), code) << Said(*run);
+    const bool tried_again = absl::StrContains(Said(*run), "generation=2");
+    EXPECT_EQ(tried_again, code == 10) << Said(*run);
+  }
+}
+
 TEST(RunTest, EarlyFinisher_WaitsForNobodyAndTheJobSucceeds) {
   auto run = StartStandalone({"--nproc-per-node", "2", "--", kProbe, "--rank", "0", "--exit", "0"});
   const auto probes = NextProbes(*run, 2);
