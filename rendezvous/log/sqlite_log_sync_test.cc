@@ -2,6 +2,7 @@
 // the disk has.
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,12 @@ namespace {
 
 // The disk refuses so many syncs.
 std::atomic<int> failing_syncs{0};
+// What was synced, by inode. NOLINTNEXTLINE
+std::set<ino_t> synced;
 
 int SyncUnlessFailing(long call, int fd) {
+  struct stat file = {};
+  if (fstat(fd, &file) == 0) synced.insert(file.st_ino);
   if (failing_syncs > 0) {
     --failing_syncs;
     errno = EIO;
@@ -70,6 +76,19 @@ class SqliteLogSyncTest : public testing::Test {
   std::string root_;
   SqliteLogOptions options_;
 };
+
+TEST_F(SqliteLogSyncTest, TheNamesOfAllThatIsNewAreSynced) {
+  options_.directory = root_ + "/one/two/state/";
+  synced.clear();
+  absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options_);
+  ASSERT_THAT(opened, IsOk());
+  ASSERT_THAT(opened->log->Append({OfJob("a")}), IsOk());
+  for (const char* directory : {"", "/one", "/one/two", "/one/two/state"}) {
+    struct stat found = {};
+    ASSERT_EQ(stat((root_ + directory).c_str(), &found), 0);
+    EXPECT_EQ(synced.count(found.st_ino), 1u) << directory;
+  }
+}
 
 TEST_F(SqliteLogSyncTest, AnAppendWhoseSyncFailedIsMadeAgainAndIsThereOnce) {
   {

@@ -9,8 +9,10 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace cadre::log {
 namespace {
@@ -21,14 +23,36 @@ absl::Status Unusable(const std::string& path, const std::string& why) {
                    "; give --state-dir a directory that this user can write"));
 }
 
+// Without this a loss of power may take a directory away with all that was synced in it. Who may
+// not open it has not made what is in it, and some file systems keep names by themselves.
+void KeepNamesIn(const std::filesystem::path& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd);
+  close(fd);
+}
+
+// The name of the directory itself is kept at every start: one before may have been killed before
+// it did.
+absl::Status Make(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path directory = std::filesystem::absolute(path, error).lexically_normal();
+  if (!directory.has_filename()) directory = directory.parent_path();
+  std::vector<std::filesystem::path> above = {directory.parent_path()};
+  while (!std::filesystem::exists(above.back(), error) && above.back().has_relative_path()) {
+    above.push_back(above.back().parent_path());
+  }
+  std::filesystem::create_directories(above.front(), error);
+  if (error) return Unusable(path, error.message());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Unusable(path, strerror(errno));
+  for (const std::filesystem::path& one : above) KeepNamesIn(one);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (error) return Unusable(path, error.message());
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Unusable(path, strerror(errno));
+  RETURN_IF_ERROR(Make(path));
   const std::string lock = absl::StrCat(path, "/lock");
   const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return Unusable(path, strerror(errno));

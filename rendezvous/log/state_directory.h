@@ -13,7 +13,8 @@ namespace cadre::log {
 
 class StateDirectory {
  public:
-  // Makes the directory (0700) where it is missing. Errors name it and say what to do:
+  // Makes the directory (0700) where it is missing, so that its name outlives a loss of power.
+  // Errors name it and say what to do:
   //   ALREADY_EXISTS     another server uses it
   //   INVALID_ARGUMENT   it cannot be made, read or written
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Lock(const std::string& path);

@@ -30,8 +30,10 @@ std::string WriteToken() {
 
 }  // namespace
 
-MortalServer::MortalServer()
-    : port_(FreePort()), state_dir_(MakeTempDir("state") + "/state"), token_file_(WriteToken()) {}
+MortalServer::MortalServer(const std::string& state_dir)
+    : port_(FreePort()),
+      state_dir_(state_dir.empty() ? MakeTempDir("state") + "/state" : state_dir),
+      token_file_(WriteToken()) {}
 
 std::string MortalServer::endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
 

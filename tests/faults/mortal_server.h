@@ -18,7 +18,8 @@ inline constexpr absl::Duration kBackWithin = absl::Seconds(2);
 
 class MortalServer {
  public:
-  MortalServer();
+  // Its state is at `state_dir`, or in a directory of its own.
+  explicit MortalServer(const std::string& state_dir = "");
 
   int port() const { return port_; }
   const std::string& state_dir() const { return state_dir_; }

@@ -3,12 +3,11 @@
 #ifndef CADRE_TESTS_TESTING_STANDING_FILE_SYSTEM_H_
 #define CADRE_TESTS_TESTING_STANDING_FILE_SYSTEM_H_
 
-#include <sys/types.h>
-
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tests/testing/fuse_process.h"
 
 namespace cadre {
 
@@ -36,7 +35,7 @@ class StandingFileSystem {
   std::string root_;
   std::string directory_;
   std::string place_;
-  pid_t pid_ = 0;
+  std::unique_ptr<FuseProcess> process_;
 };
 
 }  // namespace cadre

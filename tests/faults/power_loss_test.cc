@@ -1,0 +1,140 @@
+// The server's machine loses its power: its process is gone, and of its disk what was not synced.
+// Whatever was acknowledged is there when it comes back. Needs /dev/fuse; skipped without.
+#include <signal.h>
+
+#include <atomic>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "tests/faults/mortal_server.h"
+#include "tests/faults/running_job.h"
+#include "tests/testing/forgetful_file_system.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using Lost = ForgetfulFileSystem::Lost;
+using SyncKeeps = ForgetfulFileSystem::SyncKeeps;
+
+constexpr int kCycles = 10;
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+class PowerLossTest : public testing::Test {
+ protected:
+  void Start(SyncKeeps keeps = SyncKeeps::kAll) {
+    auto disk = ForgetfulFileSystem::Mount(keeps);
+    if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
+    ASSERT_OK(disk);
+    disk_ = *std::move(disk);
+    server_ = std::make_unique<MortalServer>(disk_->path() + "/state");
+    ASSERT_TRUE(server_->Start());
+  }
+  void TearDown() override {
+    // It has files of the disk open.
+    if (server_ != nullptr && server_->running()) server_->Kill();
+  }
+  void LosePower(Lost lost) {
+    server_->Kill();
+    ASSERT_OK(disk_->LosePower(lost));
+  }
+  // `cadre <arguments>` against the server.
+  std::unique_ptr<Process> Ask(std::vector<std::string> arguments) {
+    arguments.push_back("--server=" + server_->endpoint());
+    arguments.push_back("--token-file=" + server_->token_file());
+    auto asked = StartCadre(arguments);
+    EXPECT_TRUE(asked->Wait(kPatience).has_value()) << Said(*asked);
+    return asked;
+  }
+  void Submit() {
+    const std::string spec = MakeTempDir("spec") + "/job.yaml";
+    std::ofstream(spec) << "name: submitted\nnodes: 1\ncommand: [/bin/true]\n";
+    const auto submitted = Ask({"submit", spec});
+    ASSERT_EQ(submitted->Wait(), 0) << Said(*submitted);
+  }
+
+  std::unique_ptr<ForgetfulFileSystem> disk_;
+  std::unique_ptr<MortalServer> server_;
+};
+
+// At once after the first thing that is acknowledged at all, when every file of the state is new.
+TEST_F(PowerLossTest, WhatWasAcknowledgedFirstIsThere) {
+  Start();
+  if (IsSkipped()) return;
+  Submit();
+  for (const Lost lost : {Lost::kAll, Lost::kSome}) {
+    LosePower(lost);
+    ASSERT_TRUE(server_->Start());
+    const auto status = Ask({"status", "submitted"});
+    EXPECT_EQ(status->Wait(), 0) << Said(*status);
+    EXPECT_THAT(status->standard_output(), HasSubstr("submitted"));
+  }
+}
+
+// By this disk's own measure: where syncs keep nothing, that very test would fail.
+TEST_F(PowerLossTest, WhereSyncsKeepNothingItIsLost) {
+  Start(SyncKeeps::kNothing);
+  if (IsSkipped()) return;
+  Submit();
+  LosePower(Lost::kAll);
+  ASSERT_TRUE(server_->Start());
+  const auto status = Ask({"status", "submitted"});
+  EXPECT_NE(status->Wait(), 0) << Said(*status);
+}
+
+TEST_F(PowerLossTest, AtRandomMomentsNothingAcknowledgedIsLostAndWorkersGoOn) {
+  Start();
+  if (IsSkipped()) return;
+  RunningJob job(server_->token_file());
+  for (int node = 0; node < 2; ++node) job.StartNode(server_->port(), "2");
+  job.AwaitWorkers();
+  StoreClient client(*server_, "job", 4711);
+  std::atomic<bool> stop{false};
+  absl::Mutex mutex;
+  int64_t acknowledged = 0;
+  std::thread adder([&] {
+    for (int64_t i = 1; !stop; ++i) {
+      const absl::StatusOr<int64_t> sum = client.Add("count", i);
+      ASSERT_THAT(sum, IsOk());
+      // Lost, it would be less; done twice, more.
+      ASSERT_EQ(*sum, i);
+      const absl::MutexLock lock(&mutex);
+      acknowledged = i;
+    }
+  });
+  std::minstd_rand random(1);
+  for (int cycle = 0; cycle < kCycles && !HasFailure(); ++cycle) {
+    {
+      const absl::MutexLock lock(&mutex);
+      const int64_t enough = acknowledged + 1 + static_cast<int64_t>(random() % 8);
+      const auto come = [&] { return acknowledged >= enough; };
+      EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&come), kPatience));
+    }
+    // Anywhere in what the server does next.
+    const absl::Time moment = absl::Now() + absl::Microseconds(random() % 10000);
+    while (absl::Now() < moment) {
+    }
+    LosePower(cycle % 2 == 0 ? Lost::kAll : Lost::kSome);
+    if (!server_->Start()) break;
+    for (size_t node = 0; node < job.size(); ++node) {
+      job.Await(node, "reached the rendezvous server");
+    }
+    job.ExpectUndisturbed();
+  }
+  stop = true;
+  adder.join();
+  printf("%d losses of power, %lld additions\n", kCycles, static_cast<long long>(acknowledged));
+  job.Finish();
+  for (size_t node = 0; node < job.size(); ++node) {
+    EXPECT_THAT(job.node(node).standard_output(), testing::Not(HasSubstr("generation=2")));
+  }
+}
+
+}  // namespace
+}  // namespace cadre

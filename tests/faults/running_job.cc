@@ -1,0 +1,91 @@
+#include "tests/faults/running_job.h"
+
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kStoreWorker[] = "tests/faults/store_worker";
+constexpr size_t kEnough = 20;
+
+}  // namespace
+
+void RunningJob::StartNode(int port, const std::string& nnodes,
+                           const std::vector<std::string>& more,
+                           const std::vector<std::string>& prefix) {
+  std::vector<std::string> words = prefix;
+  for (const std::string& word :
+       {std::string(kCadre), std::string("run"), "--nnodes=" + nnodes,
+        absl::StrCat("--rdzv-endpoint=127.0.0.1:", port),
+        absl::StrCat("--node-name=node", nodes_.size()), "--token-file=" + token_file_,
+        std::string("--nproc-per-node=2"), std::string("--job-name=job"),
+        "--log-dir=" + MakeTempDir("logs"), std::string("--settle=60s"),
+        std::string("--stop-grace=5s"), std::string("--max-restarts=3")}) {
+    words.push_back(word);
+  }
+  words.insert(words.end(), more.begin(), more.end());
+  words.insert(words.end(), {kStoreWorker, done_, "aloud"});
+  nodes_.push_back(
+      StartProgram(words[0], std::vector<std::string>(words.begin() + 1, words.end())));
+  ASSERT_NE(nodes_.back(), nullptr);
+}
+
+std::vector<ProbeLine> RunningJob::Workers(size_t node, int generation) {
+  std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, kJobPatience);
+  EXPECT_EQ(probes.size(), 2u) << Said(*nodes_[node]);
+  for (const ProbeLine& probe : probes) EXPECT_EQ(probe.generation, generation);
+  return probes;
+}
+
+void RunningJob::AwaitWorkers(int generation) {
+  workers_.clear();
+  for (size_t i = 0; i < nodes_.size(); ++i) workers_.push_back(Workers(i, generation));
+}
+
+std::string RunningJob::Await(size_t node, const std::string& line) {
+  const auto said = nodes_[node]->WaitForLine(line, kJobPatience);
+  EXPECT_TRUE(said.has_value()) << line << "\n" << Said(*nodes_[node]);
+  return said.value_or("");
+}
+
+void RunningJob::ExpectAdditions() {
+  for (const auto& node : nodes_) {
+    if (node == nullptr) continue;
+    EXPECT_EQ(node->WaitForLines("added generation=", kEnough, kJobPatience).size(), kEnough)
+        << Said(*node);
+  }
+}
+
+int RunningJob::Acknowledged(size_t node, int generation) {
+  // Reads what is there.
+  nodes_[node]->WaitForLine("there is no such line", absl::Milliseconds(1));
+  const std::string& all = nodes_[node]->standard_output();
+  const std::string text = absl::StrCat("added generation=", generation, " ");
+  int count = 0;
+  for (size_t at = 0; (at = all.find(text, at)) != all.npos; ++at) ++count;
+  return count;
+}
+
+void RunningJob::ExpectUndisturbed() {
+  for (const auto& workers : workers_) {
+    for (const ProbeLine& worker : workers) {
+      EXPECT_TRUE(IsAlive(worker.pid)) << "rank " << worker.rank;
+    }
+  }
+}
+
+void RunningJob::Finish() {
+  std::ofstream(done_) << "now";
+  for (const auto& node : nodes_) {
+    if (node == nullptr) continue;
+    EXPECT_EQ(node->Wait(kJobPatience), 0) << Said(*node);
+    EXPECT_TRUE(absl::StrContains(node->standard_output(), "store ok")) << Said(*node);
+  }
+}
+
+}  // namespace cadre
