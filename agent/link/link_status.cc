@@ -26,7 +26,7 @@ const char* Meaning(rpc::Unreached why) {
       return ": not permitted from here";
     case rpc::Unreached::kTls:
       return ": TLS handshake failed; check that both sides have a token file, or certificates of "
-             "one ca.pem (--tls-dir), or --insecure";
+             "one ca.pem that have not ended (--tls-dir), or --insecure";
     case rpc::Unreached::kHandshake:
     case rpc::Unreached::kHandshakeGivenUp:
       return ": handshake failed; check that both sides use TLS, or neither does (--token-file, "

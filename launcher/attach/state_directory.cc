@@ -1,7 +1,10 @@
 #include "launcher/attach/state_directory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,20 @@ namespace cadre::launcher {
 namespace {
 
 LogWrapper log_wrapper = nullptr;
+
+constexpr std::chrono::seconds kPatience(3);
+
+// Waits as long as it takes, and says so.
+absl::StatusOr<log::OpenedLog> Open(const log::SqliteLogOptions& options) {
+  auto opening = std::async(std::launch::async, [&] { return log::OpenSqliteLog(options); });
+  if (opening.wait_for(kPatience) == std::future_status::timeout) {
+    fprintf(
+        stderr,
+        "cadre: still reading the state in %s: it is large, or its file system does not answer\n",
+        options.directory.c_str());
+  }
+  return opening.get();
+}
 
 }  // namespace
 
@@ -33,7 +50,7 @@ absl::StatusOr<log::OpenedLog> OpenState(const std::string& directory, const Cor
   options.directory = directory;
   options.new_server_id = config.server_id;
   options.clock = log::ThisClockBase();
-  ASSIGN_OR_RETURN(log::OpenedLog opened, log::OpenSqliteLog(options));
+  ASSIGN_OR_RETURN(log::OpenedLog opened, Open(options));
   ASSIGN_OR_RETURN(opened.log, Wrapped(std::move(opened.log)));
   return opened;
 }

@@ -116,6 +116,27 @@ TEST_F(CoreTest, APauseOfTheHostCostsNobodyItsLease) {
   EXPECT_EQ(Step(Tick{}).append.size(), 4u);  // both removed, a stop order, the end
 }
 
+// As where the machine slept, or its clock jumped.
+TEST_F(CoreTest, AJumpOfTimeCostsNobodyItsLeaseHoweverLong) {
+  Join(1, SpecOf("train", 2, 2, 0), "a");
+  Join(2, SpecOf("train", 2, 2, 0), "b");
+  const size_t running = records_;
+  for (const absl::Duration jump :
+       {absl::Seconds(11), absl::Hours(1), absl::Hours(24), absl::Hours(24 * 365)}) {
+    now_ = now_ + jump;
+    EXPECT_TRUE(Step(Tick{}).append.empty()) << jump;
+    // What they said meanwhile is read after that.
+    for (const uint64_t stream : {1, 2}) {
+      v1::NodeMessage renew = StartedFrom({"train", stream == 1 ? "a" : "b", 1, 1}, 0);
+      renew.mutable_renew();
+      Say(stream, renew);
+    }
+    TickUntil(now_ + CoreConfig().lease / 2);
+    EXPECT_EQ(core_.Status(now_, "train")->nodes_size(), 2) << jump;
+  }
+  EXPECT_EQ(records_, running);
+}
+
 TEST_F(CoreTest, APauseThatEndsJustWhenALeaseDoesLeavesTimeToReadWhatWasSaid) {
   Join(1, SpecOf("train", 2, 2, 0), "a");
   const MonoTime lost = now_ + CoreConfig().lease;

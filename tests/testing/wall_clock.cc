@@ -82,6 +82,14 @@ extern "C" int clock_gettime(clockid_t clock, timespec* at) noexcept {
   return ClockGetTime(clock, at);
 }
 
+// By which OpenSSL tells whether a certificate has ended.
+extern "C" time_t time(time_t* at) noexcept {
+  timespec now;
+  ClockGetTime(CLOCK_REALTIME, &now);
+  if (at != nullptr) *at = now.tv_sec;
+  return now.tv_sec;
+}
+
 // Abseil waits by way of it.
 extern "C" long syscall(long number, ...) noexcept {
   long arguments[6];

@@ -1,0 +1,96 @@
+// Everything on a node stands still for longer than its lease and goes on, as a machine that sleeps
+// or a virtual one that is moved; and everything of a job with its server.
+#include <signal.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "tests/faults/mortal_server.h"
+#include "tests/faults/running_job.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kOverTheLease = absl::Seconds(12);
+
+// From "pid (name) state parent ...".
+pid_t ParentOf(pid_t pid) {
+  const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
+  const std::vector<std::string> words = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');
+  int parent = 0;
+  EXPECT_TRUE(words.size() > 2 && absl::SimpleAtoi(words[2], &parent)) << stat;
+  return parent;
+}
+
+class SuspendTest : public testing::Test {
+ protected:
+  void StartJob(int nodes, const std::string& nnodes) {
+    ASSERT_TRUE(server_.Start());
+    for (int node = 0; node < nodes; ++node) job_.StartNode(server_.port(), nnodes);
+    job_.AwaitWorkers();
+    job_.ExpectAdditions();
+  }
+  // The launcher first, which would make its supervisor go on.
+  std::vector<pid_t> ProcessesOf(size_t node) {
+    std::vector<pid_t> all = {job_.node(node).pid(), ParentOf(job_.workers(node)[0].pid)};
+    for (const ProbeLine& worker : job_.workers(node)) all.push_back(worker.pid);
+    return all;
+  }
+  static void Send(const std::vector<pid_t>& processes, int signal) {
+    for (const pid_t process : processes) EXPECT_EQ(kill(process, signal), 0) << process;
+  }
+
+  MortalServer server_;
+  RunningJob job_{server_.token_file()};
+};
+
+TEST_F(SuspendTest, ANodeOverItsLease_TheOthersGoOnAndItComesBackWithoutItsOldWorkers) {
+  StartJob(3, "2:3");
+  const std::vector<pid_t> processes = ProcessesOf(2);
+  Send(processes, SIGSTOP);
+  for (const size_t node : {0, 1}) EXPECT_EQ(job_.Workers(node, 2)[0].world, 4);
+  const int acknowledged = job_.Acknowledged(2, 1);
+  Send(processes, SIGCONT);
+  for (const ProbeLine& worker : job_.workers(2)) {
+    EXPECT_TRUE(WaitGone(worker.pid, kPatience)) << Said(job_.node(2));
+  }
+  // Each worker may have had one answer before it stood still that it had not told of.
+  EXPECT_LE(job_.Acknowledged(2, 1), acknowledged + 2);
+  job_.node(1).Kill(SIGKILL);
+  job_.node(1).Wait();
+  for (const size_t node : {0, 2}) EXPECT_EQ(job_.Workers(node, 3)[0].world, 4);
+  job_.Forget(1);
+  job_.Finish();
+}
+
+// Whoever wakes up first.
+TEST_F(SuspendTest, AllOfAJobAndItsServer_NobodyIsTakenForLost) {
+  StartJob(2, "2");
+  for (const bool server_first : {true, false}) {
+    std::vector<pid_t> processes;
+    for (const size_t node : {0, 1}) {
+      for (const pid_t process : ProcessesOf(node)) processes.push_back(process);
+    }
+    processes.insert(server_first ? processes.begin() : processes.end(), server_.process().pid());
+    Send(processes, SIGSTOP);
+    // It ends no more than the others do.
+    EXPECT_EQ(server_.process().Wait(kOverTheLease), std::nullopt);
+    Send(processes, SIGCONT);
+    job_.ExpectAdditions();
+    job_.ExpectUndisturbed();
+  }
+  job_.Finish();
+  for (const size_t node : {0, 1}) {
+    EXPECT_THAT(job_.node(node).standard_output(), Not(HasSubstr("generation=2")));
+  }
+}
+
+}  // namespace
+}  // namespace cadre
