@@ -1,5 +1,6 @@
 #include "agent/core/exits.h"
 
+#include <errno.h>
 #include <signal.h>
 
 #include <optional>
@@ -11,9 +12,17 @@
 #include "rpc/worker_end.h"
 
 namespace cadre::agent {
+namespace {
+
+// The machine had too little of something just then, which says nothing of the program.
+bool IsShortage(int32_t error) {
+  return error == EAGAIN || error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+}  // namespace
 
 v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
-  if (exit.exec_errno() != 0) return v1::EXEC_FAILED;
+  if (exit.exec_errno() != 0) return IsShortage(exit.exec_errno()) ? v1::CRASH : v1::EXEC_FAILED;
   // A child that the kernel killed does not matter to a worker that still succeeded.
   if (exit.exit_code() == 0 && exit.signal() == 0) return v1::FAILURE_CAUSE_UNSPECIFIED;
   if (exit.out_of_memory()) return v1::OUT_OF_MEMORY;

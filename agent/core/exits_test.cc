@@ -27,6 +27,10 @@ TEST(ClassifyExit, Table) {
            Case{1, 0, 0, true, v1::OUT_OF_MEMORY},
            Case{127, 0, ENOENT, false, v1::EXEC_FAILED},
            Case{0, 0, EACCES, false, v1::EXEC_FAILED},
+           Case{0, 0, EAGAIN, false, v1::CRASH},
+           Case{0, 0, EMFILE, false, v1::CRASH},
+           Case{0, 0, ENFILE, false, v1::CRASH},
+           Case{0, 0, ENOMEM, false, v1::CRASH},
        }) {
     v1::WorkerExit exit;
     exit.set_exit_code(c.code);

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -23,6 +24,8 @@ struct FileThread::State {
     bool tells = false;
   };
 
+  // False: no thread is to be had just now.
+  static bool Start(std::shared_ptr<State> state);
   explicit State(Options wanted) : options(wanted), news(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
   void Run();
   void Tell() const {
@@ -42,6 +45,16 @@ struct FileThread::State {
   MonoTime began = MonoTime::Never();  // the one that runs
   bool room_wanted = false;
 };
+
+bool FileThread::State::Start(std::shared_ptr<State> state) {
+  try {
+    // Detached, because nothing ends a task that waits in the kernel; it owns its state.
+    std::thread([state] { state->Run(); }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
 
 void FileThread::State::Run() {
   if (options.own_descriptors && unshare(CLONE_FILES | CLONE_FS) == 0) {
@@ -88,10 +101,7 @@ void FileThread::Post(Task task, size_t bytes, bool tells) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->items.push_back({std::move(task), bytes, tells});
   state_->bytes += bytes;
-  if (!std::exchange(state_->started, true)) {
-    // Detached, because nothing ends a task that waits in the kernel; it owns its state.
-    std::thread([state = state_] { state->Run(); }).detach();
-  }
+  if (!state_->started) state_->started = State::Start(state_);
   state_->changed.notify_all();
 }
 

@@ -34,7 +34,8 @@ class FileThread {
     size_t room = 16 << 20;
   };
 
-  // The thread starts with the first task.
+  // The thread starts with the first task; where none is to be had, with the next one that comes,
+  // and until then tasks wait as for a file system that does not answer.
   explicit FileThread(Options options);
   // Abandons what is not done (call Drain before): tasks must own what they use.
   ~FileThread();

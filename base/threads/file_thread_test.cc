@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +55,24 @@ TEST(FileThreadTest, TasksRunInTheirOrder) {
   for (int i = 0; i < 3; ++i) thread.Post([&done, i] { done.push_back(i); });
   ASSERT_TRUE(thread.Drain(kPatience));
   EXPECT_THAT(done, ElementsAre(0, 1, 2));
+}
+
+// No thread is to be had: no address space is left for its stack.
+TEST(FileThreadTest, WhereNoThreadIsToBeHadTasksWaitForTheNextOne) {
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  FileThread thread({});
+  std::vector<int> done;
+  thread.Post([&done] { done.push_back(0); });
+  EXPECT_FALSE(thread.RunWithin(absl::Milliseconds(1), [&done] { done.push_back(1); }));
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  EXPECT_TRUE(thread.RunWithin(kPatience, [&done] { done.push_back(2); }));
+  EXPECT_THAT(done, ElementsAre(0, 1, 2));
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&before);
 }
 
 TEST(FileThreadTest, TellsOfTasksThatAreWaitedForAndOfNoOthers) {

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
 namespace cadre {
@@ -14,6 +16,15 @@ constexpr char kStoreWorker[] = "tests/faults/store_worker";
 constexpr size_t kEnough = 20;
 
 }  // namespace
+
+pid_t ParentOf(pid_t pid) {
+  // "pid (name) state parent ...".
+  const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
+  const std::vector<std::string> words = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');
+  int parent = 0;
+  EXPECT_TRUE(words.size() > 2 && absl::SimpleAtoi(words[2], &parent)) << stat;
+  return parent;
+}
 
 void RunningJob::StartNode(int port, const std::string& nnodes,
                            const std::vector<std::string>& more,

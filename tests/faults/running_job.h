@@ -13,6 +13,9 @@ namespace cadre {
 
 inline constexpr absl::Duration kJobPatience = absl::Seconds(60);
 
+// A worker's is its supervisor.
+pid_t ParentOf(pid_t pid);
+
 class RunningJob {
  public:
   explicit RunningJob(std::string token_file) : token_file_(std::move(token_file)) {}

@@ -2,10 +2,6 @@
 // or a virtual one that is moved; and everything of a job with its server.
 #include <signal.h>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
@@ -19,15 +15,6 @@ using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr absl::Duration kOverTheLease = absl::Seconds(12);
-
-// From "pid (name) state parent ...".
-pid_t ParentOf(pid_t pid) {
-  const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
-  const std::vector<std::string> words = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');
-  int parent = 0;
-  EXPECT_TRUE(words.size() > 2 && absl::SimpleAtoi(words[2], &parent)) << stat;
-  return parent;
-}
 
 class SuspendTest : public testing::Test {
  protected:
