@@ -12,9 +12,17 @@ void Fields(Io& io, WarmOptions& w) {
   io(w.directory, w.module, w.script, w.preload, w.rank_variables, w.quiet_ms);
 }
 template <typename Io>
+void Fields(Io& io, DeviceRule& r) {
+  io(r.major, r.first_minor, r.last_minor, r.allowed);
+}
+template <typename Io>
+void Fields(Io& io, Containment& c) {
+  io(c.asked, c.uid, c.gid, c.devices);
+}
+template <typename Io>
 void Fields(Io& io, StartFrame& f) {
   io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
-     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment, f.warm);
+     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment, f.warm, f.containment);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {

@@ -57,7 +57,25 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 9;
+inline constexpr uint32_t kFramesVersion = 10;
+
+// For character devices, since every accelerator is one. The first rule that fits decides; what
+// none fits may be opened as the system allows.
+struct DeviceRule {
+  uint32_t major = 0;
+  uint32_t first_minor = 0;
+  uint32_t last_minor = UINT32_MAX;
+  bool allowed = false;
+};
+
+// What a group of another user's is held to, where the machine can do so (processes/contain.h). Its
+// cgroup is the supervisor's: whoever runs there may divide it, and cannot lift its limits.
+struct Containment {
+  bool asked = false;
+  uint32_t uid = 0;  // to whom the cgroup is delegated
+  uint32_t gid = 0;
+  std::vector<DeviceRule> devices;
+};
 
 // Of a Python program: its workers may be forked from a process that has imported its packages.
 struct WarmOptions {
@@ -88,6 +106,7 @@ struct StartFrame {
   // log files move to this frame's paths. Empty: always a new process.
   std::vector<std::string> assignment;
   WarmOptions warm;
+  Containment containment;
 };
 // SIGTERM and SIGCONT to the process group, SIGKILL to everything after the grace or once the
 // process has exited.

@@ -61,6 +61,21 @@ TEST(FramesTest, StartCarriesEveryField) {
   EXPECT_EQ(got.warm.quiet_ms, 7u);
 }
 
+TEST(FramesTest, StartCarriesWhatTheGroupIsHeldTo) {
+  StartFrame start;
+  start.containment = {true, 1000, 100, {{195, 1, 2, true}, {195, 0, UINT32_MAX, false}}};
+  const Containment got = std::get<StartFrame>(RoundTrip(start)).containment;
+  EXPECT_TRUE(got.asked);
+  EXPECT_EQ(got.uid, 1000u);
+  EXPECT_EQ(got.gid, 100u);
+  ASSERT_EQ(got.devices.size(), 2u);
+  EXPECT_EQ(got.devices[0].major, 195u);
+  EXPECT_EQ(got.devices[0].first_minor, 1u);
+  EXPECT_EQ(got.devices[0].last_minor, 2u);
+  EXPECT_TRUE(got.devices[0].allowed);
+  EXPECT_FALSE(got.devices[1].allowed);
+}
+
 TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
   const auto started = std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, "why"}));
   EXPECT_TRUE(started.warm);

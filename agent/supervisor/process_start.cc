@@ -27,6 +27,11 @@ void Capture(const StartFrame& start, Plumbing& plumbing, Group& group) {
 Spawned SpawnInto(State& state, uint64_t serial, const StartFrame& start, const Plumbing& plumbing,
                   int standby_fd) {
   const ScopedFd cgroup = state.cgroups.Add(serial);
+  if (start.containment.asked) {
+    for (const std::string& undone : state.cgroups.Contain(serial, start.containment)) {
+      if (state.uncontained.insert(undone).second) Complain(undone);
+    }
+  }
   SpawnRequest request;
   request.start = &start;
   request.marker = state.MarkerOf(serial);

@@ -126,6 +126,7 @@ struct State {
   Keeping keeping;
   CgroupTree cgroups;
   bool cgroup_refused = false;
+  std::set<std::string> uncontained;  // what could not be done for a group, said once
   ScopedFd epoll;
   // Of BootNow(), for the earliest hold; `hold_armed` is what it is set to.
   ScopedFd hold_timer;

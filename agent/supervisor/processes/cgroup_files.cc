@@ -36,6 +36,11 @@ std::optional<std::string> ReadKernelFile(const std::string& path) {
   return text;
 }
 
+bool WriteKernelFile(const std::string& path, absl::string_view text) {
+  ScopedFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  return fd.ok() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
 std::optional<uint64_t> ValueOf(absl::string_view text, absl::string_view key) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     uint64_t value = 0;

@@ -30,6 +30,9 @@ std::vector<std::string> Subdirectories(const std::string& path);
 // A kernel file as it is now, at most 64 KiB of it; nullopt when it cannot be read.
 std::optional<std::string> ReadKernelFile(const std::string& path);
 
+// False: it could not be written, and errno says why.
+bool WriteKernelFile(const std::string& path, absl::string_view text);
+
 // The number after `key` in a file of "key value" lines; nullopt when there is none.
 std::optional<uint64_t> ValueOf(absl::string_view text, absl::string_view key);
 

@@ -2,12 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,43 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/cgroup_place.h"
+#include "agent/supervisor/processes/contain.h"
 
 namespace cadre::supervisor {
 namespace {
 
 constexpr char kPrefix[] = "cadre-";
-
-bool IsCgroup2(const char* path) {
-  struct statfs fs;
-  return statfs(path, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
-}
-
-// Where cgroup v2 is mounted: alone, or beside v1 (hybrid). Empty: not at all.
-std::string MountPoint() {
-  for (const char* path : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-    if (IsCgroup2(path)) return path;
-  }
-  return "";
-}
-
-// Our path in the hierarchy whose /proc/self/cgroup line has `controller`; "" is cgroup v2.
-std::string OwnPath(absl::string_view own_cgroups, absl::string_view controller) {
-  for (absl::string_view line : absl::StrSplit(own_cgroups, '\n', absl::SkipEmpty())) {
-    const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() != 3) continue;
-    const std::vector<absl::string_view> controllers = absl::StrSplit(parts[1], ',');
-    if (std::find(controllers.begin(), controllers.end(), controller) == controllers.end()) {
-      continue;
-    }
-    return parts[2] == "/" ? "" : std::string(parts[2]);
-  }
-  return "";
-}
-
-bool WriteFile(const std::string& path, absl::string_view text) {
-  ScopedFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  return fd.ok() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-}
 
 ScopedFd OpenDirectory(const std::string& path) {
   return ScopedFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -79,10 +47,10 @@ CgroupTree CgroupTree::None(std::string why) {
 }
 
 CgroupTree CgroupTree::Open(const std::string& id) {
-  const std::string mount = MountPoint();
+  const std::string mount = CgroupMount();
   if (mount.empty()) return None("no cgroup v2 is mounted");
   const std::string own = ReadKernelFile("/proc/self/cgroup").value_or("");
-  const std::string parent = absl::StrCat(mount, OwnPath(own, ""));
+  const std::string parent = absl::StrCat(mount, PathIn(own, ""));
   const std::string root = absl::StrCat(parent, "/", kPrefix, getpid(), "-", id);
   if (mkdir(root.c_str(), 0755) != 0) {
     return None(absl::StrCat("cannot make a cgroup in ", parent, ": ", strerror(errno)));
@@ -100,7 +68,8 @@ CgroupTree CgroupTree::Open(const std::string& id) {
   const std::vector<std::string> names =
       absl::StrSplit(absl::StripAsciiWhitespace(controllers), ' ');
   if (std::find(names.begin(), names.end(), "memory") != names.end()) {
-    tree.memory_per_group_ = WriteFile(absl::StrCat(root, "/cgroup.subtree_control"), "+memory");
+    tree.memory_per_group_ =
+        WriteKernelFile(absl::StrCat(root, "/cgroup.subtree_control"), "+memory");
   }
   tree.FindMemoryCounter(own);
   tree.RemoveDeadTrees(parent);
@@ -108,9 +77,9 @@ CgroupTree CgroupTree::Open(const std::string& id) {
 }
 
 void CgroupTree::FindMemoryCounter(absl::string_view own_cgroups) {
-  const std::string v2 = absl::StrCat(MountPoint(), OwnPath(own_cgroups, ""), "/memory.events");
+  const std::string v2 = absl::StrCat(CgroupMount(), PathIn(own_cgroups, ""), "/memory.events");
   const std::string v1 =
-      absl::StrCat("/sys/fs/cgroup/memory", OwnPath(own_cgroups, "memory"), "/memory.oom_control");
+      absl::StrCat("/sys/fs/cgroup/memory", PathIn(own_cgroups, "memory"), "/memory.oom_control");
   for (const std::string& path : {v2, v1, std::string("/proc/vmstat")}) {
     shared_memory_counter_ = path;
     if (access(path.c_str(), R_OK) == 0) return;
@@ -134,6 +103,11 @@ ScopedFd CgroupTree::Add(uint64_t serial) {
   const std::string path = PathOf(serial);
   if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return ScopedFd();
   return OpenDirectory(path);
+}
+
+std::vector<std::string> CgroupTree::Contain(uint64_t serial, const Containment& containment) {
+  if (!usable()) return {absl::StrCat("no job is contained: ", degraded_)};
+  return ContainCgroup(PathOf(serial), containment);
 }
 
 ScopedFd CgroupTree::Watch(uint64_t serial) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "agent/supervisor/frames.h"
 #include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
@@ -27,6 +28,8 @@ class CgroupTree {
   // A group's cgroup is named by its serial number (state.h). The directory of a new one, to clone
   // into; not ok() when it cannot be made.
   ScopedFd Add(uint64_t serial);
+  // Holds what will be in a new one to that. What cannot be done, a line each.
+  std::vector<std::string> Contain(uint64_t serial, const Containment& containment);
   // Its cgroup.events; epoll reports EPOLLPRI when it changes.
   ScopedFd Watch(uint64_t serial) const;
   // Whether a process is left, from that file.
