@@ -3,8 +3,10 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "agent/run_files.h"
+#include "agent/supervisor/processes/containable.h"
 #include "base/duration.h"
 #include "base/status_matchers.h"
 #include "base/tokens/renewed_token.h"
@@ -25,9 +29,12 @@
 namespace cadre::agent {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::chrono::seconds kPatience(30);
+constexpr uint32_t kNvidiaMajor = 195;
 
 // A server that welcomes the agent with a short lease, and remembers what it hears.
 class Server final : public ServerLink {
@@ -127,6 +134,9 @@ class ClusterAgentTest : public ::testing::Test {
     options.node.set_node("n0");
     options.start.directory = disk_->path();
     options.start.root_too = true;
+    options.start.launcher = disk_->behind() + "/launcher";
+    options.gpus = {0, 1};
+    options.start.gpus = {{0, {"GPU-a", 0}}, {1, {"GPU-b", 1}}};
     options.start.token = std::make_shared<RenewedToken>("an agent's token", "");
     options.log = [](const std::string&) {};
     agent_ = std::thread([this, options, client = *std::move(supervisor)]() mutable {
@@ -188,6 +198,35 @@ TEST_F(ClusterAgentTest, ALogThatCannotBeReadHoldsUpNothingElse) {
   server_.Order(ReadLog(disk_->path(), "root", 4));
   EXPECT_THAT(server_.AwaitLog(4).message(), HasSubstr("does not answer"));
   ASSERT_TRUE(server_.AwaitRenewals(1));
+}
+
+TEST_F(ClusterAgentTest, APartCannotOpenAGpuThatItWasNotGiven) {
+  const std::string launcher = disk_->behind() + "/launcher";
+  for (const uint32_t minor : {0, 1}) {
+    ASSERT_EQ(mknod(absl::StrCat(launcher, ".gpu", minor).c_str(), S_IFCHR | 0666,
+                    makedev(kNvidiaMajor, minor)),
+              0);
+  }
+  std::ofstream(launcher) << "#!/bin/sh\n"
+                             "for n in 0 1; do said=\"$said gpu$n: $( (: <$0.gpu$n && echo opens) "
+                             "2>&1)\"; done; echo \"$said\" >&2; exit 1\n";
+  ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
+  v1::AgentOrder order;
+  v1::StartPart& start = *order.mutable_start();
+  start.mutable_part()->set_id(12);
+  start.mutable_part()->set_job("train");
+  start.mutable_part()->set_node("n0");
+  start.mutable_part()->set_gpus(1);
+  start.set_user("root");
+  server_.Order(order);
+  const std::string said = server_.AwaitEnd(12).text();
+  const std::string why_not = supervisor::WhatCanBeContained().devices;
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  const std::string second = said.substr(std::min(said.find("gpu1:"), said.size()));
+  EXPECT_THAT(second, HasSubstr("Operation not permitted"));
+  // A machine without such a GPU has nothing behind the one that was given.
+  EXPECT_THAT(said.substr(0, said.size() - second.size()),
+              AllOf(HasSubstr("gpu0:"), Not(HasSubstr("not permitted"))));
 }
 
 TEST_F(ClusterAgentTest, ALauncherWhoseFilesCannotBeMadeFailsAndNothingElseWaits) {

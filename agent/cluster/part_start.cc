@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,30 @@ absl::Status MakePrivate(const std::string& path, const UserEntry& user) {
   return absl::OkStatus();
 }
 
+std::string VisibleDevices(const PartStartOptions& options, const std::vector<uint32_t>& gpus) {
+  return absl::StrJoin(gpus, ",", [&](std::string* out, uint32_t index) {
+    const auto found = options.gpus.find(index);
+    absl::StrAppend(out, found == options.gpus.end() ? absl::StrCat(index) : found->second.name);
+  });
+}
+
+// Only root may hold others to anything.
+supervisor::Containment ContainmentOf(const PartStartOptions& options, const UserEntry& user,
+                                      const std::vector<uint32_t>& gpus) {
+  supervisor::Containment containment;
+  containment.asked = geteuid() == 0;
+  if (!containment.asked) return containment;
+  containment.uid = user.uid;
+  containment.gid = user.gid;
+  std::set<uint32_t> minors;
+  for (const uint32_t index : gpus) {
+    const auto found = options.gpus.find(index);
+    minors.insert(found == options.gpus.end() ? index : found->second.minor);
+  }
+  containment.devices = DeviceRules(minors, FindGpuDevices());
+  return containment;
+}
+
 std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1::StartPart& part,
                                        const UserEntry& user, const std::vector<uint32_t>& gpus) {
   std::vector<std::string> environment = {
@@ -70,7 +95,7 @@ std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1
     }
   }
   if (options.has_gpus) {
-    environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(gpus, ",")));
+    environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", VisibleDevices(options, gpus)));
   }
   return environment;
 }
@@ -175,6 +200,7 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
     frame.argv.push_back(absl::StrCat("--local-addr=", options.local_addr));
   }
   frame.environment = EnvironmentOf(options, part, user, gpus);
+  frame.containment = ContainmentOf(options, user, gpus);
   return frame;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "agent/cluster/gpu_devices.h"
 #include "agent/supervisor/frames.h"
 #include "base/tokens/renewed_token.h"
 #include "proto/cluster.pb.h"
@@ -41,6 +42,8 @@ struct PartStartOptions {
   bool root_too = false;
   // The node has GPUs, so that a part without any must not see them.
   bool has_gpus = false;
+  // Those that it gives to parts.
+  std::map<uint32_t, NodeGpu> gpus;
 };
 
 // In a part's directory: the launcher's token, and the authority whose certificate the server has.
@@ -65,8 +68,8 @@ absl::Status WritePrivate(const std::string& path, absl::string_view content,
                           const UserEntry& user);
 
 // Writes what the launcher reads and gives the order that starts it, as `part.user` and in a group
-// that the caller chooses; another user than this process's only where it is root. `gpus`: what
-// CUDA_VISIBLE_DEVICES says. `server_id`: of the server that ordered it.
+// that the caller chooses; another user than this process's only where it is root. `gpus`: those
+// that it gets, of options.gpus. `server_id`: of the server that ordered it.
 absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,
                                                    const v1::StartPart& part,
                                                    const std::vector<uint32_t>& gpus,

@@ -126,6 +126,22 @@ TEST_F(PartStartTest, APartSeesItsGpusAlone) {
               Contains("CUDA_VISIBLE_DEVICES="));
 }
 
+TEST_F(PartStartTest, GpusAreCalledByTheirNamesAndNoOthersCanBeOpened) {
+  options_.has_gpus = true;
+  options_.gpus = {{0, {"GPU-a", 3}}, {1, {"GPU-b", 2}}};
+  const auto frame = PreparePart(options_, part_, {1}, kServer);
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_THAT(frame->environment, Contains("CUDA_VISIBLE_DEVICES=GPU-b"));
+  const supervisor::Containment& containment = frame->containment;
+  ASSERT_EQ(containment.asked, geteuid() == 0);
+  if (!containment.asked) return;
+  EXPECT_EQ(containment.uid, ThisUser()->uid);
+  EXPECT_EQ(containment.gid, ThisUser()->gid);
+  ASSERT_FALSE(containment.devices.empty());
+  EXPECT_EQ(containment.devices[0].first_minor, 2u);
+  EXPECT_TRUE(containment.devices[0].allowed);
+}
+
 TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
   part_.set_user("nobody");
   const auto frame = PreparePart(options_, part_, {}, kServer);

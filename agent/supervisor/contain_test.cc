@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/processes/containable.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,6 +30,8 @@ class ContainTest : public ::testing::Test {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs to be root";
     if (rig_.ready().cgroup.empty()) GTEST_SKIP() << rig_.ready().degraded;
+    const std::string why_not = WhatCanBeContained().devices;
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
     ASSERT_EQ(chmod(rig_.folder().c_str(), 0755), 0);
     MakeNode("zero", kZeroMinor);
     MakeNode("full", kFullMinor);

@@ -27,6 +27,7 @@ struct Nvml {
   int (*handle)(unsigned, void**);
   int (*uuid)(void*, char*, unsigned);
   int (*name)(void*, char*, unsigned);
+  int (*minor)(void*, unsigned*);
   int (*cpu_affinity)(void*, unsigned, unsigned long*);
   const char* (*error)(int);
 };
@@ -43,6 +44,7 @@ bool LoadAll(void* library, Nvml& nvml) {
          Load(library, "nvmlDeviceGetHandleByIndex_v2", nvml.handle) &&
          Load(library, "nvmlDeviceGetUUID", nvml.uuid) &&
          Load(library, "nvmlDeviceGetName", nvml.name) &&
+         Load(library, "nvmlDeviceGetMinorNumber", nvml.minor) &&
          Load(library, "nvmlDeviceGetCpuAffinity", nvml.cpu_affinity) &&
          Load(library, "nvmlErrorString", nvml.error);
 }
@@ -55,6 +57,8 @@ Gpu Describe(const Nvml& nvml, unsigned index) {
   char text[kTextSize] = "";
   if (nvml.uuid(device, text, sizeof(text)) == kNvmlSuccess) gpu.uuid = text;
   if (nvml.name(device, text, sizeof(text)) == kNvmlSuccess) gpu.name = text;
+  unsigned minor = 0;
+  if (nvml.minor(device, &minor) == kNvmlSuccess) gpu.minor = minor;
   unsigned long words[kCpuWords] = {};
   if (nvml.cpu_affinity(device, kCpuWords, words) == kNvmlSuccess) {
     for (uint32_t cpu = 0; cpu < kCpuWords * 64; ++cpu) {

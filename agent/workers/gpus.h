@@ -16,7 +16,8 @@ struct Gpu {
   uint32_t index = 0;  // as NVML counts (by PCI address)
   std::string uuid;    // "GPU-..."
   std::string name;
-  std::vector<uint32_t> cpus;  // close to it; empty: unknown
+  std::vector<uint32_t> cpus;                    // close to it; empty: unknown
+  std::optional<uint32_t> minor = std::nullopt;  // of /dev/nvidiaN; nullopt: unknown
 };
 
 struct GpuList {

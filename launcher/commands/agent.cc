@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -14,10 +15,12 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "agent/cluster/cluster_agent.h"
+#include "agent/cluster/gpu_devices.h"
 #include "agent/cluster/part_renewal.h"
 #include "agent/cluster/parts_directory.h"
 #include "agent/link/grpc_link.h"
 #include "agent/supervisor/client.h"
+#include "agent/workers/gpus.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -55,8 +58,7 @@ absl::StatusOr<uint32_t> CountFrom(const Setting& given) {
 }
 
 absl::Status TakeRoom(const Settings& settings, agent::ClusterAgentOptions* options) {
-  const Machine machine = ThisMachine();
-  uint32_t cpus = 0, gpus = 0;
+  uint32_t cpus = 0;
   if (const auto given = settings.Get("cpus")) {
     ASSIGN_OR_RETURN(cpus, CountFrom(*given));
     if (cpus == 0) {
@@ -64,17 +66,18 @@ absl::Status TakeRoom(const Settings& settings, agent::ClusterAgentOptions* opti
           absl::StrCat(given->origin, ": a node has 1 CPU or more; got 0"));
     }
   } else {
-    ASSIGN_OR_RETURN(cpus, machine.cores());
+    ASSIGN_OR_RETURN(cpus, ThisMachine().cores());
   }
+  std::optional<uint32_t> wanted;
   if (const auto given = settings.Get("gpus")) {
-    ASSIGN_OR_RETURN(gpus, CountFrom(*given));
-  } else {
-    gpus = machine.gpus().count;
+    ASSIGN_OR_RETURN(wanted, CountFrom(*given));
   }
+  const agent::GpuList found = agent::FindGpus();
+  options->start.gpus = agent::GpusToGive(found.gpus, wanted);
+  for (const auto& [index, gpu] : options->start.gpus) options->gpus.push_back(index);
   options->node.set_cpus(cpus);
-  options->node.set_gpus(gpus);
-  options->start.has_gpus = gpus > 0;
-  for (uint32_t i = 0; i < gpus; ++i) options->gpus.push_back(i);
+  options->node.set_gpus(static_cast<uint32_t>(options->gpus.size()));
+  options->start.has_gpus = !options->gpus.empty() || !found.gpus.empty();
   for (const Setting& label : settings.All("label")) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(label.value, absl::MaxSplits('=', 1));
