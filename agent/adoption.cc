@@ -50,7 +50,7 @@ absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& 
   ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(LocalDirectory::TokenPath(directory)));
   ASSIGN_OR_RETURN(adoption.supervisor,
                    supervisor::Client::Adopt(LocalDirectory::SupervisorPath(directory), token,
-                                             &adoption.inventory));
+                                             run.frames_version(), &adoption.inventory));
   return adoption;
 }
 
@@ -62,7 +62,7 @@ FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* 
   for (const std::string& directory : LocalDirectory::All(parent)) {
     const std::optional<v1::AgentRun> run = ReadAgentRun(directory);
     if (!run.has_value() || !IsSameRun(*run, wanted)) continue;
-    if (run->frames_version() != supervisor::kFramesVersion) {
+    if (!supervisor::SpeaksFrames(run->frames_version())) {
       notices->push_back(absl::StrCat(
           "an earlier launcher of job ", run->job(),
           " left workers that this version of cadre cannot take over; they end by themselves"));
@@ -103,7 +103,6 @@ std::string StopUnfit(const UnfitWorkers& unfit) {
 absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& directory,
                                                        const std::string& token,
                                                        absl::Duration time, v1::AgentRun run) {
-  run.set_frames_version(supervisor::kFramesVersion);
   RETURN_IF_ERROR(WriteFile(RunPath(directory), run.SerializeAsString()));
   return supervisor::KeepFrame{static_cast<uint32_t>(absl::ToInt64Milliseconds(time)),
                                LocalDirectory::SupervisorPath(directory), token};

@@ -47,8 +47,8 @@ FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* 
 // else a line that says so.
 std::string StopUnfit(const UnfitWorkers& unfit);
 
-// Leaves in an agent's directory what FindAdoption looks for. The frame is for its supervisor:
-// workers may outlive the agent by `time`.
+// Leaves in an agent's directory what FindAdoption looks for, with the version that its supervisor
+// speaks. The frame is for that: workers may outlive the agent by `time`.
 absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& directory,
                                                        const std::string& token,
                                                        absl::Duration time, v1::AgentRun run);

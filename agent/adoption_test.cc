@@ -45,6 +45,7 @@ class FindAdoptionTest : public testing::Test {
     ASSERT_OK(directory);
     directory_ = *std::move(directory);
     v1::AgentRun run = TheRun();
+    run.set_frames_version(supervisor::kFramesVersion);
     run.set_incarnation(77);
     run.set_generation(3);
     run.set_first_group(5);

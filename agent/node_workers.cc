@@ -85,6 +85,7 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
 
 void NodeWorkers::Begin(const BeginJob& command) {
   start_.environment.spec = command.spec;
+  uses_.local.SetEncrypts(command.spec.encrypt());
   for (const UnfitWorkers& unfit : options_.unfit) {
     const std::string line = StopUnfit(unfit);
     if (!line.empty()) uses_.display.Line(line);
@@ -227,6 +228,7 @@ void NodeWorkers::OfferForAdoption(const GenerationId& generation, uint64_t firs
   run.set_incarnation(options_.incarnation());
   SetGeneration(&run, generation);
   run.set_first_group(first_group);
+  if (supervisor_.exists()) run.set_frames_version(supervisor_.frames_version());
   *run.mutable_assign() = assign();
   const absl::StatusOr<supervisor::KeepFrame> keep = agent::OfferForAdoption(
       uses_.local.directory(), uses_.local.token(), options_.adopt_timeout, run);

@@ -43,6 +43,9 @@ namespace cadre::rpc {
 // Changes with whatever is said otherwise than before. What never changes: the token's frame, how a
 // Hello's frame begins (HelloProtocol), and replies to call 0.
 inline constexpr uint32_t kWorkerProtocol = 2;
+// Of Cadre 0.2: its Hello does not say a version; all else is the same. A library that meets such
+// an agent speaks it, too, and an agent answers such a library.
+inline constexpr uint32_t kWorkerProtocolBefore = 1;
 
 // One frame, in either direction.
 inline constexpr size_t kWorkerFrameBytesMax = 1 << 20;
@@ -119,11 +122,17 @@ struct WorkerReply {
   absl::Status status() const { return absl::Status(code, message); }
 };
 
-// The version of the protocol that a Hello's frame says it speaks, and the call's id, also where
-// the rest of it cannot be read: 8 bytes of id, a byte for the kind of call, 4 bytes of version.
-// False: it is no Hello.
+// Where a Hello's frame says its version: 8 bytes of id, a byte for the kind of call, 4 bytes of
+// version.
+inline constexpr size_t kHelloVersionAt = 8 + 1;
+inline constexpr size_t kHelloVersionBytes = 4;
+// One of kWorkerProtocolBefore is so long, and no other is.
+inline constexpr size_t kHelloBytesBefore = kHelloVersionAt + 8 + 4 + 4;
+
+// The version of the protocol that a Hello's frame speaks, and the call's id, also where the rest
+// of it cannot be read. False: it is no Hello.
 inline bool HelloProtocol(absl::string_view content, uint64_t* id, uint32_t* protocol) {
-  constexpr size_t kIdBytes = 8, kBytes = kIdBytes + 1 + 4;
+  constexpr size_t kIdBytes = 8, kBytes = kHelloVersionAt + kHelloVersionBytes;
   if (content.size() < kBytes || content[kIdBytes] != 1) return false;
   *id = 0;
   *protocol = 0;
@@ -131,7 +140,16 @@ inline bool HelloProtocol(absl::string_view content, uint64_t* id, uint32_t* pro
     *protocol = *protocol << 8 | static_cast<unsigned char>(content[i]);
   }
   for (size_t i = kIdBytes; i-- > 0;) *id = *id << 8 | static_cast<unsigned char>(content[i]);
+  if (content.size() == kHelloBytesBefore) *protocol = kWorkerProtocolBefore;
   return true;
+}
+
+// A Hello's frame of kWorkerProtocolBefore as one that says so, which can be parsed.
+inline std::string SayProtocolBefore(absl::string_view content) {
+  std::string said(content);
+  said.insert(kHelloVersionAt, std::string(kHelloVersionBytes, '\0'));
+  said[kHelloVersionAt] = static_cast<char>(kWorkerProtocolBefore);
+  return said;
 }
 
 inline WorkerReply ErrorReply(uint64_t id, const absl::Status& status) {
@@ -144,7 +162,9 @@ void Fields(Io& io, Caller& m) {
 }
 template <typename Io>
 void Fields(Io& io, Hello& m) {
-  io(m.protocol, m.from);
+  // What is read always says it (SayProtocolBefore).
+  if (m.protocol != kWorkerProtocolBefore) io(m.protocol);
+  io(m.from);
 }
 template <typename Io>
 void Fields(Io& io, AwaitEnd& m) {

@@ -22,6 +22,13 @@ std::string ThisAgent() {
                       rpc::kWorkerProtocol, " of the worker protocol");
 }
 
+absl::Status CannotEncrypt() {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job encrypts what its workers send, and the libcadre that the program was "
+                   "built with, of before 0.3, cannot: build it with that of ",
+                   kVersion));
+}
+
 absl::Status OtherProtocol(uint32_t theirs) {
   return absl::FailedPreconditionError(
       absl::StrCat(ThisAgent(), ", but the libcadre that the program was built with version ",
@@ -73,9 +80,16 @@ std::vector<AgentEvent> LocalService::Read() {
 
 absl::Status LocalService::OnFrame(uint64_t connection, absl::string_view content) {
   uint64_t id = 0;
-  uint32_t protocol = 0;
-  if (rpc::HelloProtocol(content, &id, &protocol) && protocol != rpc::kWorkerProtocol) {
-    Send(connection, rpc::ErrorReply(id, OtherProtocol(protocol)));
+  uint32_t protocol = rpc::kWorkerProtocol;
+  std::string said;
+  const bool is_hello = rpc::HelloProtocol(content, &id, &protocol);
+  if (is_hello && protocol == rpc::kWorkerProtocolBefore && !encrypts_) {
+    said = rpc::SayProtocolBefore(content);
+    content = said;
+  } else if (is_hello && protocol != rpc::kWorkerProtocol) {
+    Send(connection,
+         rpc::ErrorReply(id, protocol == rpc::kWorkerProtocolBefore ? CannotEncrypt()
+                                                                    : OtherProtocol(protocol)));
     return absl::OkStatus();
   }
   absl::StatusOr<rpc::WorkerCall> parsed = frames::ParseMessage<rpc::WorkerCall>(content);

@@ -52,6 +52,8 @@ class LocalService {
   std::string token_path() const { return directory_->token_path(); }
   const std::string& token() const { return directory_->token(); }
 
+  // Workers of the job encrypt, so those that cannot are refused.
+  void SetEncrypts(bool encrypts) { encrypts_ = encrypts; }
   // Which generation's workers run here, and that it is over: as WorkerCalls has it.
   void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,
                        const std::set<uint32_t>& kept = {}) {
@@ -71,6 +73,7 @@ class LocalService {
   void Send(uint64_t connection, const rpc::WorkerReply& reply);
 
   const std::unique_ptr<LocalDirectory> directory_;
+  bool encrypts_ = false;
   WorkerCalls worker_calls_;
   StoreCalls store_calls_;
   // Of the Read that goes on.

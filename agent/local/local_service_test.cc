@@ -188,7 +188,40 @@ TEST_F(LocalServiceTest, Hello_OfAnotherVersionIsToldSo) {
   }
 }
 
-// Of the first version, which said none.
+// As the library of 0.2 has it, byte for byte.
+std::string HelloOfBefore() {
+  std::string bytes;
+  frames::AppendFrame(std::string("\1\0\0\0\0\0\0\0\1"
+                                  "\3\0\0\0\0\0\0\0\3\0\0\0\x63\0\0\0",
+                                  25),
+                      &bytes);
+  return bytes;
+}
+
+TEST_F(LocalServiceTest, Hello_OfTheVersionBeforeIsAnswered) {
+  const auto client = Connect();
+  client->Send(HelloOfBefore());
+  const rpc::WorkerReply reply = Await(*client);
+  ASSERT_OK(reply.status());
+  EXPECT_EQ(std::get<rpc::Place>(reply.what).rank, 3u);
+  // The same is what a library of now says to an agent of before.
+  std::string said;
+  rpc::WorkerCall call = Hello(3, 3);
+  std::get<rpc::Hello>(call.what).protocol = rpc::kWorkerProtocolBefore;
+  frames::AppendMessage(call, &said);
+  EXPECT_EQ(said, HelloOfBefore());
+}
+
+TEST_F(LocalServiceTest, Hello_OfTheVersionBeforeIsRefusedWhereTheJobEncrypts) {
+  service_->SetEncrypts(true);
+  const auto client = Connect();
+  client->Send(HelloOfBefore());
+  const rpc::WorkerReply reply = Await(*client);
+  EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(reply.message, HasSubstr("of before 0.3, cannot: build it with that of 0."));
+  EXPECT_OK(Ask(*client, Hello(3, 3)).status());
+}
+
 TEST_F(LocalServiceTest, Hello_ThatCannotBeReadIsToldWhichVersionCan) {
   const auto client = Connect();
   std::string bytes;

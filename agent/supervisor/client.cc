@@ -19,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "agent/supervisor/hold_clock.h"
 #include "agent/supervisor/leftovers.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
@@ -63,7 +64,8 @@ absl::StatusOr<std::string> MakeId() {
 }
 
 // A session of its own, so that Ctrl-C on the terminal reaches neither it nor the workers.
-int SpawnSupervisor(const std::string& path, const std::string& id, int socket, pid_t* pid) {
+int SpawnSupervisor(const std::string& path, const std::string& id, uint32_t frames_version,
+                    int socket, pid_t* pid) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   // A socket that already is descriptor 3 loses its close-on-exec flag by this too.
@@ -80,8 +82,10 @@ int SpawnSupervisor(const std::string& path, const std::string& id, int socket, 
   posix_spawnattr_setsigmask(&attributes, &signals);
   sigfillset(&signals);
   posix_spawnattr_setsigdefault(&attributes, &signals);
-  char* const argv[] = {const_cast<char*>("cadre-supervisor"), const_cast<char*>(id.c_str()),
-                        nullptr};
+  const std::string frames = absl::StrCat(frames_version);
+  char* const argv[] = {
+      const_cast<char*>("cadre-supervisor"), const_cast<char*>(id.c_str()),
+      frames_version == kFramesBefore ? nullptr : const_cast<char*>(frames.c_str()), nullptr};
   const int error = posix_spawn(pid, path.c_str(), &files, &attributes, argv, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
@@ -104,6 +108,7 @@ ScopedFd ConnectTo(const std::string& path) {
 }  // namespace
 
 struct Client::State {
+  uint32_t frames_version = kFramesVersion;
   pid_t pid = 0;
   ScopedFd pidfd;
   ScopedFd socket;
@@ -127,8 +132,9 @@ struct Client::State {
 
 Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-absl::StatusOr<std::unique_ptr<Client>> Client::Start() {
+absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
   auto state = std::make_unique<State>();
+  state->frames_version = frames_version;
   const std::string path = FindSupervisor();
   ASSIGN_OR_RETURN(state->leftovers.supervisor_id, MakeId());
   int ends[2];
@@ -142,8 +148,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start() {
   }
   // If the supervisor dies, what it started comes to us and can be found.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const int error =
-      SpawnSupervisor(path, state->leftovers.supervisor_id, theirs.get(), &state->pid);
+  const int error = SpawnSupervisor(path, state->leftovers.supervisor_id, frames_version,
+                                    theirs.get(), &state->pid);
   if (error != 0) {
     const std::string message =
         absl::StrCat(path, ": ", strerror(error),
@@ -156,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start() {
 
 bool Client::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
   for (;;) {
-    auto next = NextFrame(reader);
+    auto next = NextFrame(reader, frames_version);
     if (!next.ok()) return false;
     if (!next->has_value()) {
       const absl::Duration left = end - MonoNow();
@@ -173,6 +179,10 @@ bool Client::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
     if (const auto* said = std::get_if<ReadyFrame>(&**next)) pid = said->pid;
     if (const auto* adopted = std::get_if<AdoptedFrame>(&**next)) {
       *inventory = *adopted;
+      if (adopted->hold_until_us != 0) {
+        inventory->hold_until_us =
+            HoldMeant(MonoTime::FromMicros(adopted->hold_until_us), frames_version).micros();
+      }
       return true;
     }
   }
@@ -180,17 +190,19 @@ bool Client::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Adopt(const std::string& path,
                                                       const std::string& token,
+                                                      uint32_t frames_version,
                                                       AdoptedFrame* inventory,
                                                       absl::Duration limit) {
   const MonoTime end = MonoNow() + limit;
   // Again when it was let go: somebody else may have knocked at the same moment.
   for (; MonoNow() < end; poll(nullptr, 0, kAdoptPollMs)) {
     auto state = std::make_unique<State>();
+    state->frames_version = frames_version;
     state->socket = ConnectTo(path);
     if (!state->socket.ok()) {
       return absl::NotFoundError(absl::StrCat("no supervisor at ", path, ": ", strerror(errno)));
     }
-    const std::string hello = EncodeFrame(AdoptFrame{token});
+    const std::string hello = EncodeFrame(AdoptFrame{token}, frames_version);
     send(state->socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
     if (!state->AwaitAdoption(end, inventory)) continue;
     state->leftovers.supervisor_id = inventory->id;
@@ -222,6 +234,7 @@ void Client::LetGo() {
 int Client::fd() const { return state_->socket.get(); }
 bool Client::WantsWrite() const { return state_->written < state_->queue.size(); }
 pid_t Client::pid() const { return state_->pid; }
+uint32_t Client::frames_version() const { return state_->frames_version; }
 const Leftovers& Client::leftovers() const { return state_->leftovers; }
 
 std::string Client::ContinueIfStopped() {
@@ -233,8 +246,13 @@ std::string Client::ContinueIfStopped() {
                       ", was stopped by a signal; it was made to go on");
 }
 
-absl::Status Client::Send(const Frame& frame) {
-  const std::string bytes = EncodeFrame(frame);
+absl::Status Client::Send(Frame frame) {
+  if (auto* hold = std::get_if<HoldFrame>(&frame)) {
+    hold->until_us =
+        HoldSaid(MonoTime::FromMicros(hold->until_us), state_->frames_version).micros();
+  }
+  const std::string bytes = EncodeFrame(frame, state_->frames_version);
+  if (bytes.empty()) return absl::OkStatus();
   if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),
                                                    " bytes; at most ", kMaxFrameBytes, " fit"));
@@ -274,7 +292,7 @@ absl::StatusOr<std::vector<Frame>> Client::Read() {
   const absl::Status read = s.ReadSocket(&closed);
   std::vector<Frame> frames;
   for (;;) {
-    auto next = NextFrame(s.reader);
+    auto next = NextFrame(s.reader, s.frames_version);
     if (!next.ok()) return s.Lost(next.status().message());
     if (!next->has_value()) break;
     s.leftovers.Note(**next);

@@ -22,15 +22,18 @@ inline constexpr absl::Duration kAdoptLimit = absl::Seconds(2);
 class Client {
  public:
   // Starts `cadre-supervisor` (beside this program, or CADRE_SUPERVISOR) with posix_spawn. Must be
-  // called before gRPC is initialised. NOT_FOUND: no such program.
-  static absl::StatusOr<std::unique_ptr<Client>> Start();
+  // called before gRPC is initialised. `frames_version`: another one is for tests, which stand for
+  // an agent of before. NOT_FOUND: no such program.
+  static absl::StatusOr<std::unique_ptr<Client>> Start(uint32_t frames_version = kFramesVersion);
 
   // Takes over the supervisor of an agent of this user that died, which listens at `path`, with all
-  // its workers. `inventory` tells what there is; frames about each worker can be read at once.
+  // its workers. `frames_version`: that agent's, as it said in its AgentRun. `inventory` tells what
+  // there is; frames about each worker can be read at once.
   // NOT_FOUND: nobody listens. UNAVAILABLE: not to be had within `limit`, since its agent lives or
   // the token is another one.
   static absl::StatusOr<std::unique_ptr<Client>> Adopt(const std::string& path,
                                                        const std::string& token,
+                                                       uint32_t frames_version,
                                                        AdoptedFrame* inventory,
                                                        absl::Duration limit = kAdoptLimit);
 
@@ -44,8 +47,11 @@ class Client {
   // Readable when frames may be there; watch it for POLLIN, and for POLLOUT while WantsWrite().
   int fd() const;
   bool WantsWrite() const;
-  // Queues the frame and writes what the socket takes. RESOURCE_EXHAUSTED: over 16 MiB queued.
-  absl::Status Send(const Frame& frame);
+  // Queues the frame and writes what the socket takes; what a supervisor of an earlier version does
+  // not know is left out. RESOURCE_EXHAUSTED: over 16 MiB queued.
+  absl::Status Send(Frame frame);
+  // That the supervisor speaks.
+  uint32_t frames_version() const;
   absl::Status Flush();
   // All frames that can be read without blocking. UNAVAILABLE: the supervisor is gone; its workers
   // have been killed before this returns, for 1 s at most. What SIGKILL has not ended by then is in

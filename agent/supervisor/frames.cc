@@ -6,6 +6,13 @@
 #include "rpc/frames/messages.h"
 
 namespace cadre::supervisor {
+namespace {
+
+// Those of kFramesBefore; later ones follow.
+constexpr size_t kKindsBefore = 14;
+static_assert(std::is_same_v<std::variant_alternative_t<kKindsBefore, Frame>, TemplateFrame>);
+
+}  // namespace
 
 template <typename Io>
 void Fields(Io& io, WarmOptions& w) {
@@ -22,7 +29,8 @@ void Fields(Io& io, Containment& c) {
 template <typename Io>
 void Fields(Io& io, StartFrame& f) {
   io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
-     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment, f.warm, f.containment);
+     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment);
+  if (io.version() > kFramesBefore) io(f.warm, f.containment);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {
@@ -38,7 +46,8 @@ void Fields(Io& io, ReadyFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, StartedFrame& f) {
-  io(f.group, f.pid, f.was, f.warm, f.why_plain);
+  io(f.group, f.pid, f.was);
+  if (io.version() > kFramesBefore) io(f.warm, f.why_plain);
 }
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {
@@ -95,17 +104,18 @@ void Fields(Io& io, ImportedFrame& f) {
   io(f.group, f.milliseconds);
 }
 
-std::string EncodeFrame(const Frame& frame) {
+std::string EncodeFrame(const Frame& frame, uint32_t version) {
   std::string bytes;
-  frames::AppendMessage(frame, &bytes);
+  if (version == kFramesBefore && frame.index() >= kKindsBefore) return bytes;
+  frames::AppendMessage(frame, &bytes, version);
   return bytes;
 }
 
-absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader) {
+absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader, uint32_t version) {
   absl::string_view content;
   ASSIGN_OR_RETURN(const bool found, reader.Next(&content));
   if (!found) return std::optional<Frame>();
-  ASSIGN_OR_RETURN(Frame frame, frames::ParseMessage<Frame>(content));
+  ASSIGN_OR_RETURN(Frame frame, frames::ParseMessage<Frame>(content, version));
   return std::optional<Frame>(std::move(frame));
 }
 

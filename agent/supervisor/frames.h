@@ -56,8 +56,15 @@ namespace cadre::supervisor {
 inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
-// Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
+// Changes when a frame does. An agent says to the supervisor that it starts which one it speaks,
+// and leaves it to who takes that over (AgentRun).
 inline constexpr uint32_t kFramesVersion = 10;
+// Of Cadre 0.2: without warm starts, and holds are of CLOCK_MONOTONIC. Its agents say nothing.
+inline constexpr uint32_t kFramesBefore = 5;
+
+inline bool SpeaksFrames(uint32_t version) {
+  return version == kFramesVersion || version == kFramesBefore;
+}
 
 // For character devices, since every accelerator is one. The first rule that fits decides; what
 // none fits may be opened as the system allows.
@@ -216,12 +223,14 @@ using Frame =
                  OutputFrame, AllGoneFrame, HoldFrame, KeepFrame, GoodbyeFrame, AdoptFrame,
                  AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame, DirectoryFrame>;
 
-// The frame with its length in front.
-std::string EncodeFrame(const Frame& frame);
+// The frame with its length in front, for a peer that speaks `version`. Empty: that knows none of
+// its kind, and does without. Moments are not converted.
+std::string EncodeFrame(const Frame& frame, uint32_t version = kFramesVersion);
 
 // The next whole frame of a reader of kMaxFrameBytes; nullopt when more bytes are needed;
 // INVALID_ARGUMENT for a broken peer (too long, unknown type, lengths that do not add up).
-absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader);
+absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader,
+                                               uint32_t version = kFramesVersion);
 
 }  // namespace cadre::supervisor
 

@@ -90,6 +90,33 @@ TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
   EXPECT_THAT(got.notes, ElementsAre("a note"));
 }
 
+// As an agent and a supervisor of 0.2 have it, byte for byte.
+TEST(FramesTest, ThoseOfBeforeAreAsTheyWere) {
+  using namespace std::string_literals;
+  const std::string started = "\x15\0\0\0\x05\x05\0\0\0\0\0\0\0\x2c\0\0\0\x03\0\0\0\0\0\0\0"s;
+  EXPECT_EQ(EncodeFrame(StartedFrame{5, 44, 3, true, "why"}, kFramesBefore), started);
+  StartFrame start;
+  start.assignment = {"A=1"};
+  start.warm.directory = "/warm";
+  const std::string bytes = EncodeFrame(start, kFramesBefore);
+  EXPECT_THAT(bytes, testing::EndsWith("\x01\0\0\0\x03\0\0\0A=1"s));
+  frames::FrameReader reader(kMaxFrameBytes);
+  reader.Append(bytes + started);
+  auto next = NextFrame(reader, kFramesBefore);
+  ASSERT_OK(next);
+  EXPECT_THAT(std::get<StartFrame>(**next).assignment, ElementsAre("A=1"));
+  next = NextFrame(reader, kFramesBefore);
+  ASSERT_OK(next);
+  EXPECT_EQ(std::get<StartedFrame>(**next).was, 3u);
+  EXPECT_FALSE(std::get<StartedFrame>(**next).warm);
+}
+
+TEST(FramesTest, WhatThoseOfBeforeDoNotKnowIsNotSaid) {
+  EXPECT_EQ(EncodeFrame(DirectoryFrame{"/tmp/a"}, kFramesBefore), "");
+  EXPECT_EQ(EncodeFrame(ImportedFrame{5, 1}, kFramesBefore), "");
+  EXPECT_NE(EncodeFrame(RemainsFrame{5, {}}, kFramesBefore), "");
+}
+
 TEST(FramesTest, ExitedCarriesEveryField) {
   ExitedFrame exited;
   exited.group = 3;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "agent/supervisor/hold_clock.h"
 #include "agent/supervisor/output/complaints.h"
 #include "base/clock.h"
 
@@ -70,7 +71,9 @@ AdoptedFrame Inventory(const State& state, MonoTime now) {
     hold_until = std::min(hold_until, group.ending.hold_until);
   }
   for (const ExitedFrame& end : state.keeping.ended) adopted.groups.push_back(end.group);
-  if (hold_until != MonoTime::Never()) adopted.hold_until_us = hold_until.micros();
+  if (hold_until != MonoTime::Never()) {
+    adopted.hold_until_us = HoldSaid(hold_until, state.frames_version).micros();
+  }
   return adopted;
 }
 
@@ -78,15 +81,16 @@ AdoptedFrame Inventory(const State& state, MonoTime now) {
 // sent something does not mean that it could act on it.
 void BecomeAgent(State& state, MonoTime now) {
   Keeping& keeping = state.keeping;
-  std::string first =
-      EncodeFrame(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
-  first += EncodeFrame(Inventory(state, now));
+  std::string first = EncodeFrame(
+      ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()}, state.frames_version);
+  first += EncodeFrame(Inventory(state, now), state.frames_version);
   for (const auto& [serial, group] : state.groups) {
     if (group.exec_status.ok() || group.coming != nullptr || group.warm_start != nullptr ||
         group.end.exec_errno != 0) {
       continue;
     }
-    first += EncodeFrame(StartedFrame{group.id, group.pid, 0, group.warm, group.why_plain});
+    first += EncodeFrame(StartedFrame{group.id, group.pid, 0, group.warm, group.why_plain},
+                         state.frames_version);
   }
   state.Unwatch(keeping.candidate.socket.get());
   state.agent = std::move(keeping.candidate);
@@ -105,14 +109,14 @@ void BecomeAgent(State& state, MonoTime now) {
 }
 
 // False: it is nobody who could take over.
-bool ReadCandidate(Keeping& keeping) {
+bool ReadCandidate(Keeping& keeping, uint32_t version) {
   char chunk[kCandidateBytes];
   const ssize_t n = recv(keeping.candidate.socket.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   // It has nothing to say before it is answered.
   if (n == 0 || keeping.candidate_knows_token) return false;
   keeping.candidate.reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
-  const auto frame = NextFrame(keeping.candidate.reader);
+  const auto frame = NextFrame(keeping.candidate.reader, version);
   if (!frame.ok()) return false;
   if (!frame->has_value()) return true;
   const auto* adopt = std::get_if<AdoptFrame>(&**frame);
@@ -153,7 +157,7 @@ void AcceptCandidate(State& state) {
 void HandleCandidate(State& state) {
   Keeping& keeping = state.keeping;
   if (!keeping.candidate.socket.ok()) return;
-  if (!ReadCandidate(keeping)) return DropCandidate(state);
+  if (!ReadCandidate(keeping, state.frames_version)) return DropCandidate(state);
   if (keeping.candidate_knows_token && !state.agent.socket.ok()) BecomeAgent(state, MonoNow());
 }
 

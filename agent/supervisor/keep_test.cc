@@ -263,6 +263,26 @@ TEST_F(KeepTest, TheHoldIsPassedOn) {
   EXPECT_EQ(rig_.Adopt().hold_until_us, until_us);
 }
 
+// A supervisor that an agent of 0.2 has started speaks as that did, to whoever takes over, too.
+TEST(KeepOfBeforeTest, AnotherAgentCarriesOn) {
+  SupervisorRig rig(kFramesBefore);
+  rig.Send(DirectoryFrame{rig.folder()});
+  rig.Keep(kLong);
+  rig.Send(rig.Shell("echo up; exec sleep 1000"));
+  rig.Lines(1);
+  const int64_t until_us = (BootNow() + kLong).micros();
+  rig.Send(HoldFrame{1, until_us});
+  rig.Die();
+  const AdoptedFrame inventory = rig.Adopt();
+  EXPECT_THAT(inventory.groups, ElementsAre(1));
+  // What lies between two clocks is read four times.
+  EXPECT_NEAR(inventory.hold_until_us, until_us, 1e6);
+  StartFrame start = rig.Shell("exit 7", 2);
+  start.warm.directory = rig.folder();
+  EXPECT_EQ(rig.Run(start).exit_code, 7);
+  rig.Stop();
+}
+
 TEST_F(KeepTest, OnlyWhoKnowsTheTokenAndOnlyOnce) {
   rig_.Keep(kLong);
   StartReader();
@@ -271,7 +291,9 @@ TEST_F(KeepTest, OnlyWhoKnowsTheTokenAndOnlyOnce) {
   EXPECT_EQ(found.st_mode & 0777, 0600u);
   const auto adopt = [&](const std::string& token) {
     AdoptedFrame inventory;
-    return Client::Adopt(rig_.KeepPath(), token, &inventory, absl::Milliseconds(100)).status();
+    return Client::Adopt(rig_.KeepPath(), token, kFramesVersion, &inventory,
+                         absl::Milliseconds(100))
+        .status();
   };
   EXPECT_THAT(adopt(kKeepToken), StatusIs(absl::StatusCode::kUnavailable)) << "its agent lives";
   rig_.Die();

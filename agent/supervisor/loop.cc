@@ -41,7 +41,7 @@ bool HandleAgent(State& state) {
   if (n == 0) return false;
   state.agent.reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
   for (;;) {
-    auto next = NextFrame(state.agent.reader);
+    auto next = NextFrame(state.agent.reader, state.frames_version);
     if (!next.ok()) {
       Complain(absl::StrCat("from the agent: ", next.status().message()));
       return false;

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "agent/supervisor/loop.h"
 #include "agent/supervisor/output/complaints.h"
 #include "base/exit_codes.h"
@@ -44,7 +45,7 @@ rlimit RaiseDescriptorLimit() {
   return before;
 }
 
-int Main(const std::string& id) {
+int Main(const std::string& id, uint32_t frames_version) {
   BlockSignals();
   close_range(kAgentFd + 1, ~0u, 0);
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
@@ -59,7 +60,8 @@ int Main(const std::string& id) {
   const char* cgroups = getenv("CADRE_CGROUPS");
   const bool off = cgroups != nullptr && strcmp(cgroups, "off") == 0;
   State state(ScopedFd(kAgentFd), id,
-              off ? CgroupTree::None("switched off by CADRE_CGROUPS=off") : CgroupTree::Open(id));
+              off ? CgroupTree::None("switched off by CADRE_CGROUPS=off") : CgroupTree::Open(id),
+              frames_version);
   state.null_device = std::move(null_device);
   state.descriptors = RaiseDescriptorLimit();
   state.outbox.Send(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
@@ -79,10 +81,13 @@ int Main(const std::string& id) {
 int main(int argc, char** argv) {
   int type = 0;
   socklen_t size = sizeof(type);
-  if (argc != 2 ||
+  // An agent of before does not say it, and may start this program when its own was replaced.
+  uint32_t frames_version = cadre::supervisor::kFramesBefore;
+  if (argc < 2 || argc > 3 || (argc == 3 && !absl::SimpleAtoi(argv[2], &frames_version)) ||
+      !cadre::supervisor::SpeaksFrames(frames_version) ||
       getsockopt(cadre::supervisor::kAgentFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     fprintf(stderr, "cadre-supervisor: started by cadre itself, with a socket as descriptor 3\n");
     return cadre::kExitUsage;
   }
-  return cadre::supervisor::Main(argv[1]);
+  return cadre::supervisor::Main(argv[1], frames_version);
 }

@@ -14,7 +14,7 @@ constexpr size_t kKeptCapacity = 1 << 20;
 }  // namespace
 
 void Outbox::Send(const Frame& frame) {
-  if (!broken_) queue_ += EncodeFrame(frame);
+  if (!broken_) queue_ += EncodeFrame(frame, version_);
 }
 
 bool Outbox::SendOutput(const OutputFrame& frame) {

@@ -5,6 +5,7 @@
 #define CADRE_AGENT_SUPERVISOR_OUTBOX_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "agent/supervisor/frames.h"
@@ -16,8 +17,8 @@ inline constexpr size_t kMaxQueuedBytes = 8 << 20;
 
 class Outbox {
  public:
-  // `fd`: a non-blocking stream socket, not owned.
-  explicit Outbox(int fd) : fd_(fd) {}
+  // `fd`: a non-blocking stream socket, not owned. `version`: of the frames (frames.h).
+  explicit Outbox(int fd, uint32_t version = kFramesVersion) : fd_(fd), version_(version) {}
 
   void Send(const Frame& frame);
   // False, and nothing queued: the agent is too far behind.
@@ -35,6 +36,7 @@ class Outbox {
   size_t queued() const { return queue_.size() - used_; }
 
   int fd_;  // -1: detached
+  const uint32_t version_;
   bool broken_ = false;
   std::string queue_;
   size_t used_ = 0;

@@ -113,12 +113,17 @@ struct Keeping {
 };
 
 struct State {
-  State(ScopedFd agent_socket, std::string supervisor_id, CgroupTree tree)
-      : id(std::move(supervisor_id)), outbox(agent_socket.get()), cgroups(std::move(tree)) {
+  State(ScopedFd agent_socket, std::string supervisor_id, CgroupTree tree,
+        uint32_t frames_version = kFramesVersion)
+      : id(std::move(supervisor_id)),
+        frames_version(frames_version),
+        outbox(agent_socket.get(), frames_version),
+        cgroups(std::move(tree)) {
     agent.socket = std::move(agent_socket);
   }
 
   const std::string id;
+  const uint32_t frames_version;  // that all of its agents speak
   FileThread files{{true}};
   Agent agent;
   std::string agent_directory;  // removed when the agent has died; empty: not known

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/hold_clock.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/reap.h"
@@ -228,7 +229,8 @@ void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
 
 void HoldGroup(State& state, const HoldFrame& hold) {
   Group* group = state.Find(hold.group);
-  if (group != nullptr) group->ending.hold_until = MonoTime::FromMicros(hold.until_us);
+  if (group == nullptr) return;
+  group->ending.hold_until = HoldMeant(MonoTime::FromMicros(hold.until_us), state.frames_version);
 }
 
 void SignalGroup(State& state, const SignalFrame& signal) {

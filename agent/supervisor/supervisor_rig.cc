@@ -26,11 +26,11 @@
 
 namespace cadre::supervisor {
 
-SupervisorRig::SupervisorRig() {
+SupervisorRig::SupervisorRig(uint32_t frames_version) : frames_version_(frames_version) {
   // Not below TEST_TMPDIR: its name may be longer than a socket's may be.
   folder_ = "/tmp/cadre_rig_XXXXXX";
   EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
-  auto client = Client::Start();
+  auto client = Client::Start(frames_version);
   EXPECT_THAT(client, IsOk());
   if (!client.ok()) abort();
   client_ = *std::move(client);
@@ -63,7 +63,7 @@ void SupervisorRig::Keep(absl::Duration time) {
 AdoptedFrame SupervisorRig::Adopt() {
   AdoptedFrame inventory;
   frames.clear();
-  auto client = Client::Adopt(KeepPath(), kKeepToken, &inventory, kPatience);
+  auto client = Client::Adopt(KeepPath(), kKeepToken, frames_version_, &inventory, kPatience);
   EXPECT_THAT(client, IsOk());
   if (!client.ok()) return inventory;
   dead_.push_back(std::move(client_));

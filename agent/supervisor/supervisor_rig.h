@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,8 +24,8 @@ inline constexpr char kKeepToken[] = "a token";
 
 class SupervisorRig {
  public:
-  // Fails the test when it cannot start.
-  SupervisorRig();
+  // Fails the test when it cannot start. `frames_version`: that all agents speak.
+  explicit SupervisorRig(uint32_t frames_version = kFramesVersion);
   ~SupervisorRig();
 
   Client& client() { return *client_; }
@@ -69,6 +70,7 @@ class SupervisorRig {
   std::vector<Frame> frames;
 
  private:
+  const uint32_t frames_version_;
   // The clients that died are still this process's: their supervisor is its child.
   std::vector<std::unique_ptr<Client>> dead_;
   std::unique_ptr<Client> client_;

@@ -24,6 +24,8 @@ class WorkerSupervisor {
   // Readable when Read should be called; -1 where there is none.
   int fd() const { return exists() ? client_->fd() : -1; }
   bool WantsWrite() const { return exists() && client_->WantsWrite(); }
+  // As supervisor::Client has it; only where there is one.
+  uint32_t frames_version() const { return client_->frames_version(); }
 
   // False: it is lost for good by this, because it does not take what it is sent. That it is gone
   // is found by Read.

@@ -7,8 +7,9 @@
 //
 // A message is a struct or a std::variant of structs. Fields go in order: integers and enums in
 // little endian, strings and lists with a u32 length or count in front, a variant as its number,
-// from 1, in one byte and that alternative's fields. So alternatives and fields keep their order
-// once two versions of a program talk to each other.
+// from 1, in one byte and that alternative's fields. So alternatives and fields keep their order,
+// and new ones come last. Fields() may leave out what the other end does not know: io.version() is
+// what AppendMessage or ParseMessage was told.
 #ifndef CADRE_RPC_FRAMES_MESSAGES_H_
 #define CADRE_RPC_FRAMES_MESSAGES_H_
 
@@ -28,7 +29,9 @@ namespace cadre::frames {
 
 class FieldWriter {
  public:
-  explicit FieldWriter(std::string* out) : out_(*out) {}
+  explicit FieldWriter(std::string* out, uint32_t version = 0) : out_(*out), version_(version) {}
+
+  uint32_t version() const { return version_; }
 
   template <typename... T>
   void operator()(const T&... fields) {
@@ -69,11 +72,14 @@ class FieldWriter {
   }
 
   std::string& out_;
+  const uint32_t version_;
 };
 
 class FieldReader {
  public:
-  explicit FieldReader(absl::string_view in) : in_(in) {}
+  explicit FieldReader(absl::string_view in, uint32_t version = 0) : in_(in), version_(version) {}
+
+  uint32_t version() const { return version_; }
 
   template <typename... T>
   void operator()(T&... fields) {
@@ -140,24 +146,25 @@ class FieldReader {
   }
 
   absl::string_view in_;
+  const uint32_t version_;
   bool ok_ = true;
 };
 
-// Appends the message as a frame.
+// Appends the message as a frame. `version`: of the protocol, where it has several.
 template <typename Message>
-void AppendMessage(const Message& message, std::string* bytes) {
+void AppendMessage(const Message& message, std::string* bytes, uint32_t version = 0) {
   const size_t start = bytes->size();
   bytes->append(kLengthBytes, '\0');
-  FieldWriter writer(bytes);
+  FieldWriter writer(bytes, version);
   writer(message);
   CloseFrame(start, bytes);
 }
 
 // INVALID_ARGUMENT: this is not such a message.
 template <typename Message>
-absl::StatusOr<Message> ParseMessage(absl::string_view content) {
+absl::StatusOr<Message> ParseMessage(absl::string_view content, uint32_t version = 0) {
   Message message;
-  FieldReader reader(content);
+  FieldReader reader(content, version);
   reader(message);
   if (reader.Finished()) return message;
   return absl::InvalidArgumentError(absl::StrCat(

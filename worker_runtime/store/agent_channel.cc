@@ -81,13 +81,21 @@ Status AgentChannel::OtherVersion(const Status& status) const {
 Result<rpc::Place> AgentChannel::SayHello(uint64_t id, const rpc::Caller& from,
                                           absl::Duration patience) {
   Pauses pauses(MonoNow() + patience);
+  rpc::Hello hello = {from};
+  Status unread;
   while (true) {
-    Result<rpc::Place> place = PlaceIn(CallOnce({id, rpc::Hello{from}}, absl::ZeroDuration()));
+    Result<rpc::Place> place = PlaceIn(CallOnce({id, hello}, absl::ZeroDuration()));
     const StatusCode code = place.status().code();
+    if (code == StatusCode::kInvalidArgument && unread.ok()) {
+      // An agent of 0.2 cannot read it, and has closed the connection.
+      unread = place.status();
+      hello.protocol = rpc::kWorkerProtocolBefore;
+      continue;
+    }
     // The agent says so, or one of the two cannot read what the other says.
     if (code == StatusCode::kFailedPrecondition || code == StatusCode::kInvalidArgument ||
         code == StatusCode::kInternal) {
-      return OtherVersion(place.status());
+      return OtherVersion(unread.ok() ? place.status() : unread);
     }
     if (code != StatusCode::kUnavailable || !pauses.Next()) return place;
   }

@@ -45,10 +45,11 @@ class LocalServer {
           return std::vector<rpc::WorkerReply>{Reply(call)};
         }) {}
 
-  // As an agent does that cannot read it.
-  void AnswerHelloWith(const absl::Status& farewell) {
+  // As an agent does that cannot read it, but for one of protocol `reads`.
+  void AnswerHelloWith(const absl::Status& farewell, uint32_t reads = 0) {
     absl::MutexLock lock(&mutex_);
     farewell_ = farewell;
+    reads_ = reads;
   }
   void AnswerWith(Answer answer) {
     absl::MutexLock lock(&mutex_);
@@ -62,8 +63,10 @@ class LocalServer {
  private:
   rpc::WorkerReply Reply(const rpc::WorkerCall& call) {
     absl::MutexLock lock(&mutex_);
-    if (!farewell_.ok()) return rpc::ErrorReply(0, farewell_);
-    if (const auto* hello = std::get_if<rpc::Hello>(&call.what)) return PlaceOf(call.id, *hello);
+    const auto* hello = std::get_if<rpc::Hello>(&call.what);
+    const bool reads = hello != nullptr && hello->protocol == reads_;
+    if (!farewell_.ok() && !reads) return rpc::ErrorReply(0, farewell_);
+    if (hello != nullptr) return PlaceOf(call.id, *hello);
     rpc::WorkerReply reply = {call.id, absl::StatusCode::kOk, "", rpc::StoreResult{}};
     const rpc::Store& store = std::get<rpc::Store>(call.what);
     requests_.push_back({call.id, store});
@@ -90,6 +93,7 @@ class LocalServer {
 
   absl::Mutex mutex_;
   absl::Status farewell_;
+  uint32_t reads_ = 0;
   Answer answer_;
   std::vector<Asked> requests_;
   CallServer server_;
@@ -143,6 +147,12 @@ TEST_F(AgentWorkerTest, AnAgentOfAnotherVersionIsNamed) {
                AllOf(HasSubstr("speaks another version of the worker protocol"),
                      HasSubstr("libcadre "), HasSubstr("use the same version of Cadre for both"),
                      HasSubstr("a frame of 25 bytes"))));
+}
+
+TEST_F(AgentWorkerTest, AnAgentOfTheVersionBeforeIsSpokenToAsItWasThen) {
+  server_->AnswerHelloWith(absl::InvalidArgumentError("a frame of 29 bytes: its kind is unknown"),
+                           rpc::kWorkerProtocolBefore);
+  EXPECT_EQ(Connect()->rank(), 3);
 }
 
 TEST_F(AgentWorkerTest, LearnsItsPlace) {

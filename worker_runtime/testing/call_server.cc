@@ -90,6 +90,11 @@ void CallServer::Serve(int socket) {
     serving = false;
   }
   while (serving && ReadFrame(socket, &reader, &frame)) {
+    uint64_t id = 0;
+    uint32_t protocol = 0;
+    if (rpc::HelloProtocol(frame, &id, &protocol) && protocol == rpc::kWorkerProtocolBefore) {
+      frame = rpc::SayProtocolBefore(frame);
+    }
     const absl::StatusOr<rpc::WorkerCall> call = frames::ParseMessage<rpc::WorkerCall>(frame);
     if (!call.ok()) break;
     std::string bytes;
