@@ -83,6 +83,15 @@ TEST_F(AdoptionTest, WhoIsRefusedLeavesTheWorkersAsTheyWere) {
                           "differs; the workers it was to take over go on"));
 }
 
+TEST_F(AdoptionTest, ByAServerOfAVersionTooFarAwayToo) {
+  v1::ServerMessage welcome;
+  welcome.mutable_welcome()->mutable_version()->set_minor(9);
+  Feed(LinkUp{});
+  EXPECT_THAT(Feed(ServerSaid{welcome}),
+              ElementsAre(testing::AllOf(testing::HasSubstr("only minor versions next to each"),
+                                         testing::HasSubstr("was to take over go on"))));
+}
+
 TEST_F(AdoptionTest, WithTheWrongTokenToo_ButAJobThatIsOverHasNone) {
   EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("wrong")}),
               ElementsAre(testing::HasSubstr("was to take over go on")));

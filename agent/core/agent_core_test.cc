@@ -7,10 +7,12 @@
 #include "agent/core/session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -130,6 +132,16 @@ TEST_F(AgentCoreTest, WelcomedFirst_BeginsByItsOwnSpecOrByTheServers) {
   core_.emplace(config);
   Feed(LinkUp{});
   EXPECT_THAT(Feed(ServerSaid{welcome}), ElementsAre("begin theirs"));
+}
+
+TEST_F(AgentCoreTest, AServerOfAVersionTooFarAway_IsLeftWithALineThatSaysWhatToUpgrade) {
+  v1::ServerMessage welcome;
+  welcome.mutable_welcome()->mutable_version()->set_minor(rpc::kMinorVersion + 2);
+  Feed(LinkUp{});
+  EXPECT_THAT(
+      Feed(ServerSaid{welcome}),
+      ElementsAre(AllOf(HasSubstr("exit 75 this node is of Cadre "), HasSubstr(", the server of "),
+                        HasSubstr("upgrade this node to "))));
 }
 
 TEST_F(AgentCoreTest, WrongToken_IsNotRetried) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
@@ -133,6 +134,12 @@ TEST_F(GenerationTest, WhatWasImportedIsSaidAndSaidAgainOnANewConnection) {
     if (up != nullptr && up->message.has_imports()) said = up->message.imports().worker_us();
   }
   EXPECT_EQ(said, 1800000);
+  out_.set_server(rpc::VersionBefore());
+  generation_.SpeakAgain(true);
+  for (const AgentCommand& command : out_.Take()) {
+    const auto* up = std::get_if<SendUp>(&command);
+    EXPECT_FALSE(up != nullptr && up->message.has_imports()) << "0.2 does not know it";
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "agent/core/impl.h"
 #include "base/duration.h"
 #include "base/text.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
@@ -68,6 +69,12 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
 }
 
 void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
+  const absl::Status versions =
+      rpc::CheckVersions("this node", rpc::ThisVersion(), "the server", rpc::VersionIn(welcome));
+  if (!versions.ok() && !departure.exit) {
+    return LeaveRefused(
+        Exit{ExitStatusOfRejection(versions.code()), std::string(versions.message()), {}, {}});
+  }
   if (!session.away_reason().empty() && !departure.exit) {
     out.Add(Say{absl::StrCat("reached ", session.Server())});
   }

@@ -10,6 +10,7 @@
 #include "agent/core/command.h"
 #include "base/generation_id.h"
 #include "proto/rendezvous.pb.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 
@@ -21,15 +22,18 @@ class Outbox {
 
   void Add(AgentCommand command) { commands_.push_back(std::move(command)); }
 
-  // To the server, if it can be reached.
+  // To the server, if it can be reached and is of a version that knows such a message.
   void Up(v1::NodeMessage message, const GenerationId& named) {
     if (!connected_ || silent_) return;
+    if (message.has_imports() && !rpc::IsSince(server_, rpc::kImportsSince)) return;
     message.set_job(job_);
     SetGeneration(&message, named);
     message.set_incarnation(incarnation_);
     Add(SendUp{std::move(message)});
   }
   void set_connected(bool connected) { connected_ = connected; }
+  // As its Welcome said.
+  void set_server(const v1::Version& version) { server_ = version; }
   // The server hears nothing more: who leaves has said so, or cannot. That its workers die now is
   // nobody's failure.
   void Silence() { silent_ = true; }
@@ -40,6 +44,7 @@ class Outbox {
   const std::string job_;
   const uint64_t incarnation_;
   bool connected_ = false;
+  v1::Version server_ = rpc::ThisVersion();
   bool silent_ = false;
   std::vector<AgentCommand> commands_;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
@@ -26,6 +27,7 @@ void Session::Connected(MonoTime now, const GenerationId& runs, uint32_t held_po
   fence_.Connected(now);
   v1::NodeMessage message;
   *message.mutable_join() = config_.join;
+  *message.mutable_join()->mutable_version() = rpc::ThisVersion();
   // The port is the workers' while they run.
   message.mutable_join()->set_held_port(runs.exists() ? 0 : held_port);
   out_.Up(std::move(message), runs);
@@ -52,6 +54,7 @@ bool Session::Welcomed(MonoTime now, const v1::Welcome& welcome) {
   ever_welcomed_ = true;
   away_since_.reset();
   server_id_ = welcome.server_id();
+  out_.set_server(rpc::VersionIn(welcome));
   spec_ = welcome.spec();
   const absl::Duration offered = FromProto(welcome.lease());
   lease_ = offered > absl::ZeroDuration() ? offered : kDefaultLease;

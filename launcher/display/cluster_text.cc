@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/text.h"
 #include "launcher/display/table.h"
+#include "launcher/display/version_line.h"
 
 namespace cadre::launcher {
 namespace {
@@ -91,6 +92,7 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
   std::string text =
       FormatTable({"NODE", "STATE", "CPUS", "GPUS", "USERS", "LABELS", "JOBS"}, rows);
   for (const v1::ClusterNodeStatus& node : nodes.nodes()) {
+    if (!node.version().empty()) absl::StrAppend(&text, VersionLine(node.name(), node.version()));
     for (const std::string& remains : node.remains()) {
       absl::StrAppend(&text,
                       EscapeControl(absl::StrCat("on ", node.name(), " ", remains,

@@ -81,6 +81,13 @@ TEST_F(ClusterTextTest, WhatHoldsSlotsAfterItsJobIsNamed) {
                         "then its slots are taken\n"));
 }
 
+TEST_F(ClusterTextTest, OfAnotherVersionThanTheServersIsSaid) {
+  EXPECT_THAT(ClusterNodesTable(nodes_), testing::Not(HasSubstr("runs Cadre")));
+  nodes_.mutable_nodes(0)->set_version("0.2");
+  EXPECT_THAT(ClusterNodesTable(nodes_),
+              HasSubstr("\nn0 runs Cadre 0.2, which is not the server's version\n"));
+}
+
 TEST_F(ClusterTextTest, AFewLinesForAll) {
   EXPECT_EQ(ClusterSummary(v1::ListNodesReply(), {Queued("low", 0, 1)}), "");
   EXPECT_THAT(ClusterSummary(nodes_, {}), HasSubstr("cluster: 2 nodes, 3 of 8 CPUs in use\n"));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/text.h"
 #include "launcher/display/table.h"
+#include "launcher/display/version_line.h"
 #include "rpc/job_phase.h"
 
 namespace cadre::launcher {
@@ -90,6 +91,7 @@ std::string NodesTable(const v1::JobStatus& job) {
   }
   std::string text = FormatTable({"NODE", "HOST", "SLOTS", "NODE RANK", "RANKS"}, rows);
   for (const v1::NodeStatus& node : job.nodes()) {
+    if (!node.version().empty()) absl::StrAppend(&text, VersionLine(node.name(), node.version()));
     if (!node.remains().empty()) {
       absl::StrAppend(&text, node.name(), " is out: ", EscapeControl(node.remains()), "\n");
     }

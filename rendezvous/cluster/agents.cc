@@ -42,6 +42,10 @@ void Agents::Connect(const std::string& node, StreamId stream, uint64_t incarnat
   SetTimer(node, now + lease_);
 }
 
+void Agents::SetVersion(const std::string& node, const v1::Version& version) {
+  agents_.at(node).version = version;
+}
+
 void Agents::Disconnect(StreamId stream, MonoTime now) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;

@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "base/time.h"
+#include "proto/version.pb.h"
 #include "rendezvous/step/ids.h"
 
 namespace cadre::cluster {
@@ -20,6 +21,7 @@ namespace cadre::cluster {
 struct Agent {
   std::optional<StreamId> stream;
   uint64_t incarnation = 0;
+  v1::Version version;
   // Or, without a stream, since when it is gone.
   MonoTime last_heard;
   // Parts that it runs and should not, since it was taken for lost: the node gets nothing until
@@ -48,6 +50,8 @@ class Agents {
   // what remains stays known: the agent says it again, but only after this.
   void Connect(const std::string& node, StreamId stream, uint64_t incarnation,
                const std::set<uint64_t>& runs, MonoTime now);
+  // What the agent said that it is of, with that stream.
+  void SetVersion(const std::string& node, const v1::Version& version);
   // The agent has a lease to come back.
   void Disconnect(StreamId stream, MonoTime now);
   void Heard(const std::string& node, MonoTime now);

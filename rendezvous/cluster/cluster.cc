@@ -8,6 +8,7 @@
 #include "rendezvous/cluster/parts.h"
 #include "rendezvous/cluster/schedule_input.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/versions.h"
 
 namespace cadre::cluster {
 namespace {
@@ -49,6 +50,8 @@ void Cluster::AgentSaid(StreamId stream, const v1::NodeMessage& message) {
 absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
   const v1::AgentJoined& joined = message.agent().joined();
   RETURN_IF_ERROR(CheckAgent(joined));
+  RETURN_IF_ERROR(
+      rpc::CheckVersions("the server", rpc::ThisVersion(), "this node", rpc::VersionIn(joined)));
   if (!context_.config.only_job.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("this endpoint is served by a launcher of job ", context_.config.only_job,
@@ -63,6 +66,18 @@ absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
   return CheckNewNode(joined.node(), context_.state.cluster);
 }
 
+absl::Status Cluster::CheckLauncher(const v1::NodeMessage& message) const {
+  RETURN_IF_ERROR(cluster::CheckLauncher(context_.state, message));
+  const v1::Join& join = message.join();
+  const Agent* agent = agents_.Find(join.node());
+  const bool gives_others = agent != nullptr && agent->stream.has_value() &&
+                            rpc::IsSince(agent->version, rpc::kPartTokenSince);
+  if (!join.caller().part_token_before() || !gives_others) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat("the token of part ", join.part(),
+                   " is of an earlier version of Cadre than the agent of node ", join.node()));
+}
+
 void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
   const v1::AgentJoined& joined = message.agent().joined();
   const std::string& node = joined.node();
@@ -74,9 +89,11 @@ void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
   Remember(joined);
   const std::set<uint64_t> runs(joined.parts().begin(), joined.parts().end());
   agents_.Connect(node, stream, message.incarnation(), runs, context_.clock.lease_now());
+  agents_.SetVersion(node, rpc::VersionIn(joined));
   v1::ServerMessage welcome = step::MessageFor("", 0);
   welcome.mutable_welcome()->set_server_id(context_.config.server_id);
   *welcome.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
+  *welcome.mutable_welcome()->mutable_version() = rpc::ThisVersion();
   out_.Send(stream, std::move(welcome));
   CompareParts(node, runs);
   changed_ = true;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/versions.h"
 
 namespace cadre::cluster {
 namespace {
@@ -128,6 +129,7 @@ std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const
     status.set_connected(agents.IsConnected(name));
     const Agent* agent = agents.Find(name);
     if (agent != nullptr) status.set_leftovers(agent->leftovers.size());
+    if (status.connected()) status.set_version(rpc::OtherVersionText(agent->version));
     for (v1::Part& part : parts[name]) *status.add_parts() = std::move(part);
     const auto remains = agents.remains().find(name);
     if (remains == agents.remains().end()) continue;

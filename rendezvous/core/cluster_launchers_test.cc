@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/testing/cluster_rig.h"
+#include "rpc/versions.h"
 
 namespace cadre {
 namespace {
@@ -30,6 +31,29 @@ TEST_F(ClusterLaunchersTest, AVerdictSaysHowALauncherEndedThatItsAgentSawEnding)
     Orders(Step(4.12, Tick{}));
     EXPECT_EQ(core_->Status(Second(5), "j")->verdict().message(),
               "node n0 is lost in generation 1: its launcher ended: no user alice");
+  }
+}
+
+// An agent of 0.2 makes its launchers tokens that fit every state of the server; once it is upgraded
+// they open nothing any more.
+TEST_F(ClusterLaunchersTest, ATokenOfTheVersionBeforeIsGoodWhereTheAgentIsOfThat) {
+  for (const bool upgraded : {false, true}) {
+    core_ = std::make_unique<Core>(CoreConfig());
+    v1::NodeMessage agent;
+    agent.set_incarnation(1);
+    v1::AgentJoined* joined = agent.mutable_agent()->mutable_joined();
+    joined->set_node("n0");
+    joined->set_cpus(4);
+    if (upgraded) *joined->mutable_version() = rpc::ThisVersion();
+    Orders(Step(1, NodeSaid{StreamId{1}, agent}));
+    EXPECT_EQ(core_->ClusterNodes()[0].version(), upgraded ? "" : "0.2");
+    EXPECT_THAT(Submit(2, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+    v1::NodeMessage launcher = LauncherJoin(7, Spec("j", 1), 1, "n0");
+    launcher.mutable_join()->mutable_caller()->set_part_token_before(true);
+    const Effects effects = Step(3, NodeSaid{StreamId{7}, launcher});
+    ASSERT_FALSE(effects.send.empty());
+    EXPECT_EQ(effects.send[0].message.has_welcome(), !upgraded);
+    EXPECT_EQ(effects.send[0].message.has_rejected(), upgraded);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/core/caller_check.h"
+#include "rendezvous/core/version_check.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/apply.h"
 #include "rendezvous/state/limits.h"
@@ -108,6 +109,7 @@ void Core::NodeSaid(StreamId stream, const v1::NodeMessage& message) {
 
 void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
   absl::Status may = jobs_.CheckJoin(message);
+  if (may.ok()) may = CheckVersion(state_, message);
   const std::string job = state::IsJobName(message.job()) ? message.job() : "";
   if (may.ok()) may = cluster_.CheckLauncher(message);
   if (may.ok()) may = CheckCaller(state_, message);

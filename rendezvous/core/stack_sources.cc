@@ -5,8 +5,22 @@
 #include "base/text.h"
 #include "rendezvous/state/limits.h"
 #include "rpc/job_phase.h"
+#include "rpc/versions.h"
 
 namespace cadre {
+namespace {
+
+StackSources::Node SourceOf(const saved::Member& member, const job::Connection* connection) {
+  if (connection == nullptr || !connection->stream.has_value()) {
+    return {member, std::nullopt, member.lost() ? "was lost" : "is not connected now"};
+  }
+  if (rpc::IsSince(connection->version, rpc::kStacksSince)) return {member, connection->stream, ""};
+  return {member, std::nullopt,
+          absl::StrCat("is of Cadre ", rpc::VersionText(connection->version),
+                       ", which cannot say: upgrade it")};
+}
+
+}  // namespace
 
 absl::StatusOr<StackSources> FindStacks(const v1::GetStacksRequest& request,
                                         const state::State& state, const job::Jobs& jobs) {
@@ -40,7 +54,7 @@ absl::StatusOr<StackSources> FindStacks(const v1::GetStacksRequest& request,
         (question.rank() < first || question.rank() >= first + member.slots())) {
       continue;
     }
-    sources.nodes.push_back({member, job->view().live.connections.StreamOf(member.node())});
+    sources.nodes.push_back(SourceOf(member, job->view().live.connections.Find(member.node())));
   }
   return sources;
 }

@@ -19,8 +19,10 @@ namespace cadre {
 struct StackSources {
   struct Node {
     saved::Member member;
-    // Absent: it is not connected.
+    // Absent: it is not asked.
     std::optional<StreamId> stream;
+    // Then why, in words: it is not connected, or of a version that would not answer.
+    std::string why;
   };
   std::string job;
   uint64_t generation = 0;

@@ -44,7 +44,7 @@ absl::StatusOr<uint64_t> StackAsks::Add(const StackSources& sources,
     if (node.stream.has_value()) {
       ask.awaited.emplace(*node.stream, node.member);
     } else {
-      AddSilent(node.member, node.member.lost() ? "was lost" : "is not connected now", &ask.reply);
+      AddSilent(node.member, node.why, &ask.reply);
     }
   }
   if (ask.awaited.empty()) End(asks_.find(last_));

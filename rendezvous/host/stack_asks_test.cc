@@ -42,6 +42,7 @@ class StackAsksTest : public testing::Test {
       node.member.set_first_rank(static_cast<uint32_t>(2 * i));
       node.member.set_slots(2);
       if (streams[i] != 0) node.stream = StreamId{streams[i]};
+      if (streams[i] == 0) node.why = "is not connected now";
       sources.nodes.push_back(node);
     }
     return sources;

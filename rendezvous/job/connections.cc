@@ -61,12 +61,14 @@ void Connections::AwaitAbsent(const std::map<std::string, saved::AdmittedNode>& 
   }
 }
 
-void Connections::Attach(const std::string& node, StreamId stream, bool strict_fencing) {
+void Connections::Attach(const std::string& node, StreamId stream, bool strict_fencing,
+                         const v1::Version& version) {
   Connection& connection = all_[node];
   Update(&connection, [&](Connection* changed) { changed->stream = stream; });
   connection.last_heard = context_.clock.lease_now();
   connection.restored = false;
   connection.strict_fencing = strict_fencing;
+  connection.version = version;
   connection.launcher_end.clear();
   SetTimer(node, LostAt(connection));
 }

@@ -19,6 +19,7 @@
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
+#include "proto/version.pb.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
 #include "rendezvous/step/ids.h"
@@ -37,6 +38,8 @@ struct Connection {
   bool restored = false;
   // It kills its workers before its lease ends, and not at once.
   bool strict_fencing = false;
+  // Of its launcher, as the last stream's Join said.
+  v1::Version version;
   // How its launcher ended, as the cluster's agent says; empty: it has said nothing.
   std::string launcher_end;
   // The node still stops workers of this generation, which is over or another server's.
@@ -70,7 +73,8 @@ class Connections {
   void Restore(const std::string& node);
   // Nodes without a stream have a whole lease to come back: nobody could before.
   void AwaitAbsent(const std::map<std::string, saved::AdmittedNode>& nodes);
-  void Attach(const std::string& node, StreamId stream, bool strict_fencing);
+  void Attach(const std::string& node, StreamId stream, bool strict_fencing,
+              const v1::Version& version = {});
   // Its workers outlive its agent by `adoptable`, and whoever adopts them must still come in.
   void Detach(const std::string& node, absl::Duration adoptable);
   void Erase(const std::string& node);

@@ -9,6 +9,7 @@
 #include "rendezvous/job/report.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/versions.h"
 
 namespace cadre::job {
 namespace {
@@ -182,11 +183,12 @@ void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
 }
 
 void Job::Attach(StreamId stream, const v1::Join& join) {
-  live_.connections.Attach(join.node(), stream, join.strict_fencing());
+  live_.connections.Attach(join.node(), stream, join.strict_fencing(), rpc::VersionIn(join));
   v1::ServerMessage message = out_.Message();
   message.mutable_welcome()->set_server_id(context_.config.server_id);
   *message.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
   *message.mutable_welcome()->mutable_spec() = state_.saved.spec();
+  *message.mutable_welcome()->mutable_version() = rpc::ThisVersion();
   out_.SendTo(join.node(), std::move(message));
   Touch(true);
 }

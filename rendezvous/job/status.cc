@@ -11,6 +11,7 @@
 #include "rendezvous/job/progress_log.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/versions.h"
 
 namespace cadre::job {
 namespace {
@@ -199,6 +200,9 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       entry->set_slots(node.node().slots());
       const Connection* connection = view.live.connections.Find(node_name);
       if (connection != nullptr) entry->set_remains(WhatRemains(*connection));
+      if (connection != nullptr && connection->stream.has_value() && !to_agents) {
+        entry->set_version(rpc::OtherVersionText(connection->version));
+      }
       const int rank = NodeRankOf(job, node_name);
       entry->set_node_rank(rank);
       entry->set_first_rank(-1);

@@ -167,6 +167,8 @@ class Player {
     join->set_held_port(line->Number("port", 0));
     if (line->Has("python")) join->mutable_versions()->set_python(line->Text("python"));
     if (line->Has("torch")) join->mutable_versions()->set_torch(line->Text("torch"));
+    if (line->Has("minor")) join->mutable_version()->set_minor(line->Number("minor", 0));
+    if (line->Has("minor")) join->mutable_version()->clear_program();
     join->set_wanted_node_rank(line->Number("rank", -1));
     if (line->Has("adopt")) {
       *join->mutable_adopt_timeout() = ToProto(line->ToDuration(line->Text("adopt")));

@@ -1,5 +1,7 @@
 #include "rendezvous/testing/test_messages.h"
 
+#include "rpc/versions.h"
+
 namespace cadre {
 
 v1::NodeMessage MessageFrom(const Speaker& speaker) {
@@ -19,6 +21,7 @@ v1::NodeMessage JoinFrom(const Speaker& speaker, const v1::JobSpec& spec, uint32
   join->set_slots(slots);
   join->set_wanted_node_rank(-1);
   *join->mutable_spec() = spec;
+  *join->mutable_version() = rpc::ThisVersion();
   return message;
 }
 

@@ -17,7 +17,7 @@ struct TransportSecurity {
   bool by_token = false;
   // Of a client with tls_dir: it has ca.pem alone, and shows no certificate.
   bool nameless = false;
-  // Of a server without either: that is what the user wants, also off loopback.
+  // Of a server: who comes in clear text is served too, also off loopback. Not with tls_dir.
   bool insecure = false;
 };
 

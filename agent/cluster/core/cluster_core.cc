@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/duration.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
@@ -87,6 +88,7 @@ void ClusterCore::OnLinkDown(const absl::Status& status) {
 void ClusterCore::SayJoined() {
   v1::AgentReport report;
   *report.mutable_joined() = config_.node;
+  *report.mutable_joined()->mutable_version() = rpc::ThisVersion();
   for (const auto& [id, part] : running_) report.mutable_joined()->add_parts(id);
   for (const auto& [id, end] : unreported_) report.mutable_joined()->add_parts(id);
   Send(std::move(report));
@@ -99,9 +101,17 @@ void ClusterCore::SayJoined() {
 void ClusterCore::OnServerSaid(const v1::ServerMessage& message) {
   if (leaving_) return;
   if (message.has_welcome()) {
-    const absl::Duration lease = FromProto(message.welcome().lease());
+    const v1::Welcome& welcome = message.welcome();
+    const absl::Status versions =
+        rpc::CheckVersions("this node", rpc::ThisVersion(), "the server", rpc::VersionIn(welcome));
+    if (!versions.ok()) {
+      end_ = versions;
+      return;
+    }
+    const absl::Duration lease = FromProto(welcome.lease());
     if (lease > absl::ZeroDuration()) lease_ = lease;
-    server_id_ = message.welcome().server_id();
+    const bool names_server = rpc::IsSince(rpc::VersionIn(welcome), rpc::kPartTokenSince);
+    server_id_ = names_server ? welcome.server_id() : 0;
     renew_at_ = now_ + lease_ / 3;
     unreported_.clear();
     ever_welcomed_ = true;

@@ -51,7 +51,7 @@ using ClusterEvent = std::variant<LinkUp, LinkDown, ServerSaid, SignalReceived, 
 struct StartLauncher {
   v1::StartPart start;
   std::vector<uint32_t> gpus;
-  // As the server's Welcome said it.
+  // As the server's Welcome said it. 0: its version knows only tokens that do not name it.
   uint64_t server_id = 0;
 };
 // SIGTERM, after `grace` SIGKILL, to all that the part has left.

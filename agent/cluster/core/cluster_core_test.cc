@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
@@ -41,6 +42,7 @@ class ClusterCoreTest : public testing::Test {
       if (const auto* start = std::get_if<StartLauncher>(&command)) {
         words.push_back(absl::StrCat("start ", start->start.part().id(), " gpus [",
                                      absl::StrJoin(start->gpus, ","), "]"));
+        server_id_ = start->server_id;
       }
       if (const auto* stop = std::get_if<StopLauncher>(&command)) {
         words.push_back(absl::StrCat("stop ", stop->id, " ", absl::FormatDuration(stop->grace)));
@@ -57,6 +59,12 @@ class ClusterCoreTest : public testing::Test {
   std::vector<std::string> Welcome() {
     v1::ServerMessage message;
     message.mutable_welcome()->mutable_lease()->set_seconds(9);
+    return Feed(ServerSaid{message});
+  }
+  std::vector<std::string> WelcomeOf(uint32_t minor) {
+    v1::ServerMessage message;
+    message.mutable_welcome()->set_server_id(7);
+    message.mutable_welcome()->mutable_version()->set_minor(minor);
     return Feed(ServerSaid{message});
   }
   std::vector<std::string> Start(uint64_t id, uint32_t gpus) {
@@ -94,6 +102,8 @@ class ClusterCoreTest : public testing::Test {
   void StartAnew() { core_.emplace(Config()); }
 
   std::optional<ClusterCore> core_{Config()};
+  // For which the last launcher's token is made.
+  uint64_t server_id_ = 0;
   MonoTime now_;
 };
 
@@ -111,6 +121,17 @@ TEST_F(ClusterCoreTest, APartIsStartedEndsAndGivesItsGpusBack) {
   EXPECT_THAT(Start(5, 1), ElementsAre("start 5 gpus [3]"));
   EXPECT_THAT(Feed(LauncherFailed{5, "no such user"}),
               ElementsAre("remove 5", "up ended 5 no such user"));
+}
+
+TEST_F(ClusterCoreTest, AServerOfTheVersionBeforeGetsTokensOfThatTime) {
+  Feed(LinkUp{});
+  WelcomeOf(2);
+  Start(1, 0);
+  EXPECT_EQ(server_id_, 0u);
+  WelcomeOf(rpc::kMinorVersion);
+  Start(2, 0);
+  EXPECT_EQ(server_id_, 7u);
+  EXPECT_THAT(WelcomeOf(rpc::kMinorVersion + 2), ElementsAre("end UNAVAILABLE"));
 }
 
 TEST_F(ClusterCoreTest, APartIsEndedWhenItsTimeIsOver) {
