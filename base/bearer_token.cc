@@ -71,8 +71,10 @@ std::optional<Bearer> Claim(absl::string_view token) {
     bearer.kind = Kind::kReader;
     return bearer;
   }
-  if (fields.size() == 5 && fields[0] == "part" && absl::SimpleAtoi(fields[1], &bearer.part) &&
-      ReadFor(fields[3], &bearer.server_id)) {
+  const bool is_part =
+      fields.size() > 3 && fields[0] == "part" && absl::SimpleAtoi(fields[1], &bearer.part);
+  if (is_part &&
+      (fields.size() == 4 || (fields.size() == 5 && ReadFor(fields[3], &bearer.server_id)))) {
     bearer.kind = Kind::kPart;
     bearer.job = std::string(fields[2]);
     return bearer;
@@ -114,7 +116,13 @@ std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time e
 
 std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
                       absl::string_view job) {
+  if (server_id == 0) return Signed(secret, absl::StrCat("part:", part, ":", job));
   return Made(secret, absl::StrCat("part:", part, ":", job, ":", For(server_id)));
+}
+
+bool IsPartTokenBefore(absl::string_view token) {
+  const std::optional<Bearer> claimed = Claim(token);
+  return claimed.has_value() && claimed->kind == Kind::kPart && claimed->server_id == 0;
 }
 
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token) {
@@ -135,6 +143,8 @@ absl::Status CheckServerOf(const Bearer& bearer, uint64_t server_id) {
   if (bearer.kind == Kind::kAdministrator || bearer.server_id == server_id) {
     return absl::OkStatus();
   }
+  // Whether the part's agent is of that time is for the cluster to see.
+  if (bearer.kind == Kind::kPart && bearer.server_id == 0) return absl::OkStatus();
   return absl::UnauthenticatedError(absl::StrCat(
       Name(bearer), " was made for another server, or before this one lost its state; ",
       HowToRenew(bearer)));

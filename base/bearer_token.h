@@ -28,7 +28,8 @@ struct Bearer {
   // Of a part.
   uint64_t part = 0;
   std::string job;
-  // Of all but an administrator: the state of the server that it is good for.
+  // Of all but an administrator: the state of the server that it is good for. 0: of a part, in the
+  // form of Cadre 0.2, which fits every state.
   uint64_t server_id = 0;
   // Likewise, if it names one: the fingerprint of the server's key (server_key.h).
   std::string server_key;
@@ -48,9 +49,13 @@ std::string UserToken(absl::string_view secret, uint64_t server_id, absl::string
 // "read:<server id>:<seconds>:<key>:<64 digits>". For who sees what all users see, and changes
 // nothing.
 std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time ends);
-// "part:12:mnist:<server id>:<key>:<64 digits>". For the launcher of this part alone.
+// "part:12:mnist:<server id>:<key>:<64 digits>". For the launcher of this part alone. Server id 0:
+// "part:12:mnist:<64 digits>", which a server of Cadre 0.2 wants.
 std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
                       absl::string_view job);
+
+// Whether it says that it is a part's in that form; nothing is proved.
+bool IsPartTokenBefore(absl::string_view token);
 
 // The token's owner, whether it is still good or not; nullopt: it is none of this server's.
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token);

@@ -51,6 +51,30 @@ TEST(BearerTokenTest, ATokenSaysWhoseItIs) {
   for (const auto& bearer : {*part, *reader}) EXPECT_EQ(bearer.server_id, kServer);
 }
 
+// The form of 0.2, for a server of that version and from its agents.
+TEST(BearerTokenTest, APartsTokenOfBeforeNamesNoServer) {
+  const std::string token = PartToken(kSecret, 0, 12, "mnist");
+  // Computed by: printf part:12:mnist | openssl dgst -sha256 -hmac KEY.
+  EXPECT_EQ(token,
+            "part:12:mnist:a96dc1af43cd3727a702f749546ed54f4e68bcfb8335f5871b2af89436f6895a");
+  EXPECT_EQ(ServerKeyNamedBy(token), "");
+  EXPECT_TRUE(IsPartTokenBefore(token));
+  EXPECT_FALSE(IsPartTokenBefore(PartToken(kSecret, kServer, 12, "mnist")));
+  EXPECT_FALSE(IsPartTokenBefore(kSecret));
+  const auto bearer = BearerOf(kSecret, token);
+  ASSERT_TRUE(bearer.has_value());
+  EXPECT_EQ(bearer->kind, Bearer::Kind::kPart);
+  EXPECT_EQ(bearer->part, 12u);
+  EXPECT_EQ(bearer->job, "mnist");
+  EXPECT_OK(CheckServerOf(*bearer, kOtherServer));
+  EXPECT_FALSE(BearerOf(kSecret, PartToken("another secret", 0, 12, "mnist")).has_value());
+  // A user's without an end is nobody's.
+  EXPECT_FALSE(
+      BearerOf(kSecret,
+               "user:alice:7cfd7689ca1fc0511c9da15d790db8bc2d287b36ba9102c310001ce37a8676f9")
+          .has_value());
+}
+
 // Computed by: printf user:alice:... | openssl dgst -sha256 -hmac KEY.
 TEST(BearerTokenTest, TheProofIsAnHmacSha256) {
   EXPECT_EQ(UserToken(kSecret, kServer, "alice", End()),

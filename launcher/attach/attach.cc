@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "agent/link/grpc_link.h"
+#include "base/bearer_token.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "base/user_directory.h"
@@ -48,7 +49,7 @@ service::ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint&
   server.port = at.port;
   server.token = token.token;
   server.token_file = token.file;
-  server.security = security;
+  server.security = ForServer(security, token);
   return server;
 }
 
@@ -200,8 +201,11 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   }
   if (!routed.empty()) attachment.address = routed;
   ASSIGN_OR_RETURN(const FoundToken token, TokenFor(options, attachment));
+  // An agent of 0.2, which speaks in clear, started this launcher: its files were replaced.
+  const bool insecure =
+      options.insecure || (options.tls_dir.empty() && IsPartTokenBefore(token.token));
   ASSIGN_OR_RETURN(link.security,
-                   SecurityOf(options.tls_dir, options.insecure, token, attachment.loopback));
+                   SecurityOf(options.tls_dir, insecure, token, attachment.loopback));
   // It runs as the job's user, without the node's own certificate.
   link.security.nameless = options.part != 0;
   link.token = token.token;

@@ -110,6 +110,11 @@ struct ControlClient::State {
       const grpc::Status status = ((*server.stub).*method)(&context, request, &reply);
       if (status.ok()) return reply;
       absl::Status failed = rpc::FromGrpcStatus(status);
+      if (absl::IsUnimplemented(failed)) {
+        failed = absl::UnimplementedError(
+            "it is of an earlier version of Cadre than this command, and does not know that: "
+            "upgrade it");
+      }
       const bool passing = absl::IsUnavailable(failed) || absl::IsDeadlineExceeded(failed);
       if (context.GetServerTrailingMetadata().count(rpc::kServerMetadata) > 0 || !passing) {
         failed = absl::Status(failed.code(),

@@ -21,4 +21,9 @@ absl::StatusOr<rpc::TransportSecurity> SecurityOf(const std::string& tls_dir, bo
   return absl::InvalidArgumentError(absl::StrCat("--token-file: ", rpc::kNoServerKey));
 }
 
+rpc::TransportSecurity ForServer(rpc::TransportSecurity security, const FoundToken& token) {
+  if (security.insecure) security.by_token = !ServerKeyNamedBy(token.token).empty();
+  return security;
+}
+
 }  // namespace cadre::launcher

@@ -27,6 +27,10 @@ inline constexpr char kInsecureNotice[] =
 absl::StatusOr<rpc::TransportSecurity> SecurityOf(const std::string& tls_dir, bool insecure,
                                                   const FoundToken& token, bool loopback);
 
+// What a server does where a client would do this: with --insecure it serves those who come in
+// clear text and those who speak TLS by the key that the token names.
+rpc::TransportSecurity ForServer(rpc::TransportSecurity security, const FoundToken& token);
+
 }  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_ATTACH_SECURITY_H_

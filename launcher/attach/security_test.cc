@@ -38,6 +38,9 @@ TEST(SecurityTest, FlagsSayOtherwise) {
   ASSERT_OK(insecure);
   EXPECT_FALSE(insecure->by_token);
   EXPECT_TRUE(insecure->insecure);
+  // A server serves TLS beside that, where it has a key.
+  EXPECT_TRUE(ForServer(*insecure, {RandomToken()}).by_token);
+  EXPECT_FALSE(ForServer(*insecure, {kChosen}).by_token);
   const auto mutual = SecurityOf("certificates", false, {kChosen}, /*loopback=*/false);
   ASSERT_OK(mutual);
   EXPECT_EQ(mutual->tls_dir, "certificates");

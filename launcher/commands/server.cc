@@ -48,7 +48,7 @@ std::vector<Flag> Flags() {
       {"etcd-prefix", "PREFIX", "What its keys begin with [/cadre/server/]."},
       {"etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem and key.pem in DIR."},
       {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."},
-      {"insecure", "", "Clear text, also off loopback."},
+      {"insecure", "", "Serve clear text as well, also off loopback."},
       {"http", "HOST[:PORT]", "Dashboard and metrics there [nowhere; port 29480]."},
       {"log-dir", "DIR", "The jobs' log directory, where this machine has it, to show output."}};
 }
@@ -107,8 +107,9 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
   ASSIGN_OR_RETURN(const FoundToken token,
                    FindToken(token_file, asked.host, asked.listen.port, at->loopback));
   ASSIGN_OR_RETURN(const bool insecure, settings.Switch("insecure"));
-  ASSIGN_OR_RETURN(asked.listen.security,
+  ASSIGN_OR_RETURN(const rpc::TransportSecurity security,
                    SecurityOf(settings.GetOr("tls-dir", ""), insecure, token, at->loopback));
+  asked.listen.security = ForServer(security, token);
   asked.listen.token = token.token;
   asked.listen.token_file = token.file;
   asked.insecure = insecure && !at->loopback;

@@ -91,6 +91,7 @@ Acceptor::Acceptor(const AcceptorOptions& options, std::vector<ScopedFd> listene
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       reserve_(OpenReserve()),
+      awaits_first_byte_(options.awaits_first_byte),
       newcomers_(options.most_newcomers, options.patience) {}
 
 Acceptor::~Acceptor() { Stop(); }
@@ -106,7 +107,7 @@ void Acceptor::Stop() {
   listeners_.clear();
 }
 
-void Acceptor::Start(std::function<void(ScopedFd)> take) {
+void Acceptor::Start(std::function<void(ScopedFd, char)> take) {
   take_ = std::move(take);
   Watch(epoll_.get(), wake_.get(), EPOLLIN);
   for (const ScopedFd& listener : listeners_) Watch(epoll_.get(), listener.get(), EPOLLIN);
@@ -129,11 +130,8 @@ void Acceptor::Run() {
         Accept(fd);
         continue;
       }
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (stopping_) return;
-      // It went away by itself.
-      const auto peer = peers_.find(fd);
-      if (peer != peers_.end()) LetGo(Peer(peer->second));
+      if (fd == wake_.get()) return;
+      Hear(fd);
     }
     DropOverdue();
   }
@@ -160,22 +158,47 @@ void Acceptor::Accept(int listener) {
       return;
     }
     // Before gRPC has it, whose threads may admit it at once.
-    if (!Hold(PeerOf(address), connection.get())) {
+    if (!Hold(PeerOf(address), &connection)) {
       connection.Reset();
       return MakeRoom(listener);
     }
-    take_(std::move(connection));
+    if (connection.ok()) take_(std::move(connection), '\0');
   }
 }
 
-bool Acceptor::Hold(const Peer& peer, int connection) {
-  ScopedFd second(fcntl(connection, F_DUPFD_CLOEXEC, 0));
+void Acceptor::Hear(int held) {
+  ScopedFd connection;
+  char first = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto peer = peers_.find(held);
+    if (peer == peers_.end()) return;
+    const auto silent = silent_.find(held);
+    // It went away by itself.
+    if (silent == silent_.end()) return LetGo(Peer(peer->second));
+    const ssize_t said = recv(held, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (said < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (said <= 0) return LetGo(Peer(peer->second));
+    connection = std::move(silent->second);
+    silent_.erase(silent);
+    epoll_event event = {};
+    event.events = EPOLLRDHUP;
+    event.data.fd = held;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, held, &event);
+  }
+  take_(std::move(connection), first);
+}
+
+bool Acceptor::Hold(const Peer& peer, ScopedFd* connection) {
+  ScopedFd second(fcntl(connection->get(), F_DUPFD_CLOEXEC, 0));
   if (!second.ok()) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   LetGo(peer);
   const std::optional<Peer> gives_way = newcomers_.Add(peer, MonoNow());
   if (gives_way.has_value()) Drop(*gives_way);
-  Watch(epoll_.get(), second.get(), EPOLLRDHUP);
+  const uint32_t news = EPOLLRDHUP;
+  Watch(epoll_.get(), second.get(), awaits_first_byte_ ? news | EPOLLIN : news);
+  if (awaits_first_byte_) silent_[second.get()] = std::move(*connection);
   peers_[second.get()] = peer;
   held_[peer] = std::move(second);
   return true;
@@ -223,6 +246,7 @@ void Acceptor::LetGo(const Peer& peer) {
   // By hand: the kernel would only once gRPC's descriptor is closed, too.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   peers_.erase(fd);
+  silent_.erase(fd);
   held_.erase(held);
 }
 

@@ -28,6 +28,8 @@ struct AcceptorOptions {
   // long. Twice as many as the largest job has nodes.
   size_t most_newcomers = 8192;
   absl::Duration patience = absl::Seconds(20);
+  // Each connection is given away once it has said something.
+  bool awaits_first_byte = false;
 };
 
 // Of grpc::ServerContext::peer(), "ipv4:10.0.0.1:29400" or "ipv6:%5B::1%5D:29400"; nullopt: it is
@@ -45,8 +47,9 @@ class Acceptor {
 
   int port() const { return port_; }
 
-  // `take` gets each connection, on a thread of the acceptor's. Once.
-  void Start(std::function<void(ScopedFd)> take);
+  // `take` gets each connection, on a thread of the acceptor's, with the first byte that can be
+  // read of it where that is awaited, else 0. Once.
+  void Start(std::function<void(ScopedFd, char)> take);
 
   // Accepts nobody any more; the port is free. What was accepted stays as it is. Idempotent.
   void Stop();
@@ -60,8 +63,10 @@ class Acceptor {
   void Run();
   int MillisToNextDeadline();
   void Accept(int listener);
-  // False: it cannot be held, and is closed.
-  bool Hold(const Peer& peer, int connection);
+  // Of a connection that is held: it has said something, or has ended.
+  void Hear(int held);
+  // Where its first byte is awaited it is taken. False: it cannot be held, and is to be closed.
+  bool Hold(const Peer& peer, ScopedFd* connection);
   // Descriptors have run out: a newcomer makes room, or whoever comes next is refused.
   void MakeRoom(int listener);
   void RefuseOne(int listener);
@@ -79,13 +84,16 @@ class Acceptor {
   const ScopedFd wake_;
   // Given up for a moment to accept one that is then refused.
   ScopedFd reserve_;
-  std::function<void(ScopedFd)> take_;
+  const bool awaits_first_byte_;
+  std::function<void(ScopedFd, char)> take_;
 
   std::mutex mutex_;
   Newcomers newcomers_;
   // A second descriptor of each newcomer's connection: gRPC closes its own when it likes.
   std::map<Peer, ScopedFd> held_;
   std::map<int, Peer> peers_;
+  // By the second descriptor: connections that have said nothing yet.
+  std::map<int, ScopedFd> silent_;
   bool stopping_ = false;
 
   std::thread thread_;

@@ -22,8 +22,9 @@ constexpr std::chrono::seconds kPatience(20);
 
 class AcceptorTest : public ::testing::Test {
  protected:
-  void Listen(size_t most, absl::Duration patience) {
+  void Listen(size_t most, absl::Duration patience, bool awaits_first_byte = false) {
     AcceptorOptions options;
+    options.awaits_first_byte = awaits_first_byte;
     options.host = "127.0.0.1";
     options.most_newcomers = most;
     options.patience = patience;
@@ -32,8 +33,9 @@ class AcceptorTest : public ::testing::Test {
     acceptor_ = *std::move(acceptor);
   }
   void Start() {
-    acceptor_->Start([this](ScopedFd connection) {
+    acceptor_->Start([this](ScopedFd connection, char first) {
       const std::lock_guard<std::mutex> lock(mutex_);
+      first_ = first;
       if (keeps_) taken_.push_back(std::move(connection));
       ++count_;
       changed_.notify_all();
@@ -77,6 +79,8 @@ class AcceptorTest : public ::testing::Test {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<ScopedFd> taken_;
+  // Of the last one.
+  char first_ = 0;
   size_t count_ = 0;
 };
 
@@ -113,6 +117,27 @@ TEST_F(AcceptorTest, AConnectionThatItsOwnerShutsDownEnds) {
   ASSERT_TRUE(AwaitTaken(1));
   shutdown(client.get(), SHUT_WR);
   EXPECT_TRUE(AwaitEnd(client));
+}
+
+TEST_F(AcceptorTest, WhereTheFirstByteIsAwaitedNothingIsGivenAwayBefore) {
+  Listen(2, absl::InfiniteDuration(), /*awaits_first_byte=*/true);
+  Start();
+  const ScopedFd gone = Connect();
+  shutdown(gone.get(), SHUT_WR);
+  EXPECT_TRUE(AwaitEnd(gone)) << "it has ended without a word";
+  const ScopedFd silent = Connect(), speaks = Connect();
+  ASSERT_EQ(send(speaks.get(), "PRI", 3, 0), 3);
+  ASSERT_TRUE(AwaitTaken(1));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    EXPECT_EQ(count_, 1u);
+    EXPECT_EQ(first_, 'P');
+    char all[4] = {};
+    EXPECT_EQ(recv(taken_[0].get(), all, 3, MSG_WAITALL), 3) << "it was only looked at";
+  }
+  // It counts as a newcomer like any other.
+  const ScopedFd third = Connect();
+  EXPECT_TRUE(AwaitEnd(silent));
 }
 
 TEST_F(AcceptorTest, OutOfDescriptors_ItGoesOnAfterwards) {

@@ -205,6 +205,9 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     if (!incoming_.has_join()) return;
     v1::Join& join = *incoming_.mutable_join();
     join.clear_caller();
+    if (bearer_.kind == Bearer::Kind::kPart && bearer_.server_id == 0) {
+      join.mutable_caller()->set_part_token_before(true);
+    }
     if (bearer_.kind != Bearer::Kind::kUser) return;
     join.mutable_caller()->set_user(bearer_.user);
     join.mutable_caller()->set_token_ended(std::string(token_ended_.message()));

@@ -39,6 +39,9 @@ namespace {
 // Between two looks at the token and the TLS files.
 constexpr std::chrono::seconds kRenewalInterval(1);
 
+// The first byte of a TLS connection: its record's type.
+constexpr char kTlsHandshake = 0x16;
+
 // Asked first by every service: whether the caller may come in, and which core serves it.
 class Gate {
  public:
@@ -154,6 +157,11 @@ absl::Status CheckExposure(const ServerOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat(reached, ", and ", rpc::kNoServerKey));
 }
 
+// So that callers can go over from clear text to TLS one by one.
+bool ServesBoth(const rpc::TransportSecurity& security) {
+  return security.insecure && security.by_token;
+}
+
 // Each connection is an open file.
 void RaiseOpenFiles() {
   rlimit limit;
@@ -186,6 +194,11 @@ struct Server::Impl {
     entrance = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         security->Credentials());
+    if (ServesBoth(options.security)) {
+      entrance_in_clear = builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          grpc::InsecureServerCredentials());
+    }
     builder.RegisterService(&rendezvous);
     builder.RegisterService(&store);
     builder.RegisterService(&control);
@@ -197,10 +210,11 @@ struct Server::Impl {
       renewal.emplace(options, &gate, security.get());
       renewing.emplace(kRenewalInterval, [this] { renewal->Look(); });
     }
-    acceptor->Start([this](ScopedFd connection) {
+    acceptor->Start([this](ScopedFd connection, char first) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
       one.fd = connection.Release();
-      entrance->HandleNewConnection(&one);
+      const bool clear = entrance_in_clear != nullptr && first != kTlsHandshake;
+      (clear ? entrance_in_clear : entrance)->HandleNewConnection(&one);
     });
     return true;
   }
@@ -243,6 +257,8 @@ struct Server::Impl {
   std::optional<RepeatingThread> renewing;
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance;
+  // For who does not begin with a TLS handshake; null: all go through the other one.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_in_clear;
   // Gone before the server is, which what is left in their queue belongs to.
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<CallThreads> threads;
@@ -263,6 +279,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   AcceptorOptions entrance;
   entrance.host = options.host;
   entrance.port = options.port;
+  entrance.awaits_first_byte = ServesBoth(options.security);
   ASSIGN_OR_RETURN(impl->acceptor, Acceptor::Listen(entrance));
   ASSIGN_OR_RETURN(impl->security, rpc::ServerSecurity::Make(options.security, options.token));
   if (!impl->Begin()) {

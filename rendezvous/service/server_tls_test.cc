@@ -124,6 +124,18 @@ TEST_F(ServerTlsTest, ByItsTokenTheServerIsKnownToAllWhoHaveOneOfIts) {
   EXPECT_EQ(Why(Ask(rpc::TransportSecurity(), secret)), rpc::Unreached::kClosedWithoutAWord);
 }
 
+// So callers go over from clear text to TLS one by one.
+TEST_F(ServerTlsTest, WhereClearTextIsServedTooEachCallerIsServedAsItSpeaks) {
+  const std::string secret = RandomToken();
+  rpc::TransportSecurity both = ByToken();
+  both.insecure = true;
+  Start(both, secret);
+  EXPECT_OK(Ask(ByToken(), secret));
+  EXPECT_OK(Ask(rpc::TransportSecurity(), secret));
+  EXPECT_THAT(Ask(rpc::TransportSecurity(), RandomToken()),
+              StatusIs(absl::StatusCode::kUnauthenticated));
+}
+
 TEST_F(ServerTlsTest, WhoeverAnswersWithAnotherKeyIsNotGivenTheToken) {
   const std::string secret = RandomToken(), strangers = RandomToken();
   Start(ByToken(), strangers);

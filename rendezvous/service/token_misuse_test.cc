@@ -274,6 +274,15 @@ TEST_F(TokenMisuseTest, AfterTheStateIsLostTokensOfBeforeFitNoMore) {
   EXPECT_OK(List(User("ann")));
 }
 
+// A part's of 0.2 goes as far as its part's own, which does not exist here.
+TEST_F(TokenMisuseTest, ALaunchersTokenOfTheVersionBeforeOpensNothingButItsPart) {
+  const std::string part = PartToken(kToken, 0, 12, "job");
+  EXPECT_THAT(Attach(part, Join("job", 12)), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Attach(part, Join("job", 13)), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(List(part), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(Set(part, "job"), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
 TEST_F(TokenMisuseTest, WithATokenThatHasEndedNothingBeginsAndWhatRunsComesBack) {
   EXPECT_THAT(List(Ended()), StatusIs(kUnknown, HasSubstr("the token of user ann ended at ")));
   EXPECT_THAT(Set(Ended(), "job"), StatusIs(kUnknown));
