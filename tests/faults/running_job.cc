@@ -27,22 +27,21 @@ pid_t ParentOf(pid_t pid) {
 }
 
 void RunningJob::StartNode(int port, const std::string& nnodes,
-                           const std::vector<std::string>& more,
-                           const std::vector<std::string>& prefix) {
-  std::vector<std::string> words = prefix;
-  for (const std::string& word :
-       {std::string(kCadre), std::string("run"), "--nnodes=" + nnodes,
-        absl::StrCat("--rdzv-endpoint=127.0.0.1:", port),
-        absl::StrCat("--node-name=node", nodes_.size()), "--token-file=" + token_file_,
-        std::string("--nproc-per-node=2"), std::string("--job-name=job"),
-        "--log-dir=" + MakeTempDir("logs"), std::string("--settle=60s"),
-        std::string("--stop-grace=5s"), std::string("--max-restarts=3")}) {
-    words.push_back(word);
-  }
-  words.insert(words.end(), more.begin(), more.end());
-  words.insert(words.end(), {kStoreWorker, done_, "aloud"});
-  nodes_.push_back(
-      StartProgram(words[0], std::vector<std::string>(words.begin() + 1, words.end())));
+                           const std::vector<std::string>& more) {
+  StartNodeAt(absl::StrCat("127.0.0.1:", port), nnodes, more);
+}
+
+void RunningJob::StartNodeAt(const std::string& endpoints, const std::string& nnodes,
+                             const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {
+      "run", "--nnodes=" + nnodes, "--rdzv-endpoint=" + endpoints,
+      absl::StrCat("--node-name=node", nodes_.size()), "--token-file=" + token_file_,
+      "--nproc-per-node=2", "--job-name=job", "--log-dir=" + MakeTempDir("logs"),
+      // All are to be in the first generation, also where a busy machine lets one come late.
+      "--settle=60s", "--stop-grace=5s", "--max-restarts=3"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  arguments.insert(arguments.end(), {kStoreWorker, done_, "aloud"});
+  nodes_.push_back(StartCadre(arguments));
   ASSERT_NE(nodes_.back(), nullptr);
 }
 

@@ -20,10 +20,11 @@ class RunningJob {
  public:
   explicit RunningJob(std::string token_file) : token_file_(std::move(token_file)) {}
 
-  // One more node, whose launcher finds the server at this port of loopback. `prefix` goes before
-  // the launcher's own command.
-  void StartNode(int port, const std::string& nnodes, const std::vector<std::string>& more = {},
-                 const std::vector<std::string>& prefix = {});
+  // One more node, whose launcher finds the server at this port of loopback.
+  void StartNode(int port, const std::string& nnodes, const std::vector<std::string>& more = {});
+  // Likewise at one of these endpoints.
+  void StartNodeAt(const std::string& endpoints, const std::string& nnodes,
+                   const std::vector<std::string>& more = {});
   // The next two workers of the node, which must be of this generation.
   std::vector<ProbeLine> Workers(size_t node, int generation);
   // Likewise of all nodes; they are the ones that ExpectUndisturbed looks for.

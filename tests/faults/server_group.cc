@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -11,8 +12,10 @@
 
 namespace cadre {
 
-ServerGroup::ServerGroup(size_t servers)
-    : token_file_(MakeTempDir("token") + "/token"), servers_(servers) {
+ServerGroup::ServerGroup(size_t servers, std::string etcd_urls)
+    : etcd_urls_(std::move(etcd_urls)),
+      token_file_(MakeTempDir("token") + "/token"),
+      servers_(servers) {
   std::ofstream(token_file_) << "0123456789abcdef0123456789abcdef\n";
   chmod(token_file_.c_str(), 0600);
   for (size_t i = 0; i < servers; ++i) ports_.push_back(FreePort());
@@ -32,7 +35,7 @@ bool ServerGroup::Start(size_t i, const std::string& kill) {
   const char* const program = kill.empty() ? kCadre : kMortalCadre;
   servers_[i] = StartProgram(program,
                              {"server", "--port", absl::StrCat(ports_[i]), "--token-file",
-                              token_file_, "--etcd", etcd_.url()},
+                              token_file_, "--etcd", etcd_urls_.empty() ? etcd_.url() : etcd_urls_},
                              {{kKillAtCommit, kill}});
   if (servers_[i] == nullptr) return false;
   const bool serves = servers_[i]->WaitForLine("serving at").has_value();

@@ -20,8 +20,8 @@ inline constexpr absl::Duration kNewLeaderWithin = absl::Seconds(5);
 
 class ServerGroup {
  public:
-  // Nothing runs yet but etcd.
-  explicit ServerGroup(size_t servers);
+  // Nothing runs yet. `etcd_urls`: of an etcd that is not this object's.
+  explicit ServerGroup(size_t servers, std::string etcd_urls = "");
 
   EtcdProcess& etcd() { return etcd_; }
   Process& server(size_t i) { return *servers_[i]; }
@@ -45,6 +45,7 @@ class ServerGroup {
 
  private:
   EtcdProcess etcd_;
+  const std::string etcd_urls_;
   std::string token_file_;
   std::vector<int> ports_;
   std::vector<std::unique_ptr<Process>> servers_;

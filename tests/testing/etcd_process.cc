@@ -1,7 +1,11 @@
 #include "tests/testing/etcd_process.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/scoped_fd.h"
 #include "gtest/gtest.h"
 
 namespace cadre {
@@ -20,6 +25,7 @@ constexpr char kEtcd[] = "/usr/bin/etcd";
 constexpr int kStarts = 5;
 constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 constexpr absl::Duration kLook = absl::Milliseconds(20);
+constexpr int kAnswerMs = 20000;
 
 }  // namespace
 
@@ -31,7 +37,8 @@ EtcdProcess::EtcdProcess(std::string host, std::vector<std::string> command)
 bool EtcdProcess::Start() {
   for (int i = 0; i < kStarts; ++i) {
     if (!served_) port_ = FreePort();
-    if (TryStart()) return served_ = true;
+    Launch();
+    if (AwaitServes()) return served_ = true;
   }
   ADD_FAILURE() << "etcd does not start: " << ReadFileOrEmpty(LogFile());
   return false;
@@ -40,17 +47,22 @@ bool EtcdProcess::Start() {
 // To a file, because nobody reads a pipe while the test does something else.
 std::string EtcdProcess::LogFile() const { return absl::StrCat(directory_, "/log", starts_); }
 
-bool EtcdProcess::TryStart() {
+void EtcdProcess::Launch() {
   ++starts_;
-  const std::string peers = absl::StrCat("http://127.0.0.1:", FreePort());
+  const std::string peers =
+      absl::StrCat("http://127.0.0.1:", peer_port_ != 0 ? peer_port_ : FreePort());
   ProcessOptions options;
   options.argv = command_;
   for (const std::string& argument : std::vector<std::string>{
-           kEtcd, "--name", "test", "--data-dir", directory_ + "/data", "--logger", "zap",
+           kEtcd, "--name", name_, "--data-dir", directory_ + "/data", "--logger", "zap",
            "--log-outputs", LogFile(), "--listen-client-urls", url(), "--advertise-client-urls",
            url(), "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
-           "--initial-cluster", absl::StrCat("test=", peers)}) {
+           "--initial-cluster",
+           initial_cluster_.empty() ? absl::StrCat("test=", peers) : initial_cluster_}) {
     options.argv.push_back(argument);
+  }
+  if (quota_ != 0) {
+    options.argv.insert(options.argv.end(), {"--quota-backend-bytes", absl::StrCat(quota_)});
   }
   if (!tls_dir_.empty()) {
     for (const std::string& argument : std::vector<std::string>{
@@ -60,13 +72,16 @@ bool EtcdProcess::TryStart() {
     }
   }
   auto process = Process::Start(options);
-  if (!process.ok()) {
+  if (process.ok()) {
+    process_ = *std::move(process);
+  } else {
     ADD_FAILURE() << process.status();
-    return false;
   }
-  process_ = *std::move(process);
+}
+
+bool EtcdProcess::AwaitServes() {
   const absl::Time until = absl::Now() + kStartTimeout;
-  while (absl::Now() < until && !process_->Wait(kLook).has_value()) {
+  while (process_ != nullptr && absl::Now() < until && !process_->Wait(kLook).has_value()) {
     if (absl::StrContains(ReadFileOrEmpty(LogFile()), "serving client traffic")) return true;
   }
   return false;
@@ -93,6 +108,75 @@ std::string EtcdProcess::endpoint() const { return absl::StrCat(host_, ":", port
 
 std::string EtcdProcess::url() const {
   return absl::StrCat(tls_dir_.empty() ? "http://" : "https://", endpoint());
+}
+
+std::string EtcdProcess::Post(const std::string& path, const std::string& json) const {
+  const ScopedFd to(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port_));
+  EXPECT_EQ(connect(to.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const std::string request =
+      absl::StrCat("POST ", path, " HTTP/1.0\r\nContent-Length: ", json.size(), "\r\n\r\n", json);
+  size_t sent = 0;
+  while (sent < request.size()) {
+    const ssize_t n = send(to.get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  std::string answer;
+  char bytes[4096];
+  for (pollfd look = {to.get(), POLLIN, 0}; poll(&look, 1, kAnswerMs) == 1;) {
+    const ssize_t n = recv(to.get(), bytes, sizeof(bytes), 0);
+    if (n <= 0) break;
+    answer.append(bytes, static_cast<size_t>(n));
+  }
+  EXPECT_FALSE(answer.empty()) << path;
+  return answer;
+}
+
+EtcdCluster::EtcdCluster() {
+  std::string cluster;
+  for (size_t i = 0; i < kMembers; ++i) {
+    auto member = std::make_unique<EtcdProcess>();
+    member->name_ = absl::StrCat("member", i);
+    member->port_ = FreePort();
+    member->peer_port_ = FreePort();
+    // Its ports are in the others' configuration.
+    member->served_ = true;
+    absl::StrAppend(&cluster, cluster.empty() ? "" : ",", member->name_,
+                    "=http://127.0.0.1:", member->peer_port_);
+    members_.push_back(std::move(member));
+  }
+  for (const auto& member : members_) {
+    member->initial_cluster_ = cluster;
+    member->Launch();
+  }
+  for (const auto& member : members_) {
+    EXPECT_TRUE(member->AwaitServes()) << ReadFileOrEmpty(member->LogFile());
+  }
+}
+
+std::string EtcdCluster::urls() const {
+  std::string all;
+  for (const auto& member : members_) absl::StrAppend(&all, all.empty() ? "" : ",", member->url());
+  return all;
+}
+
+size_t EtcdCluster::Leader() const {
+  const auto field = [](const std::string& answer, const char* name) {
+    const std::string key = absl::StrCat("\"", name, "\":\"");
+    const size_t at = answer.find(key);
+    if (at == answer.npos) return std::string();
+    return answer.substr(at + key.size(), answer.find('"', at + key.size()) - at - key.size());
+  };
+  for (size_t i = 0; i < kMembers; ++i) {
+    if (members_[i]->process_ == nullptr) continue;
+    const std::string status = members_[i]->Post("/v3/maintenance/status", "{}");
+    if (field(status, "member_id") == field(status, "leader")) return i;
+  }
+  return kMembers;
 }
 
 }  // namespace cadre

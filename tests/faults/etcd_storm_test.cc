@@ -1,0 +1,147 @@
+// Two servers with one etcd that has no room left, stands still, or loses members: the job goes on
+// with the same workers, and nothing that was acknowledged is lost. Skipped without etcd.
+#include <signal.h>
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "tests/faults/running_job.h"
+#include "tests/faults/server_group.h"
+#include "tests/testing/etcd_process.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// What etcd's JSON says, of those fields that are numbers in quotes.
+std::string FieldOf(const std::string& json, const std::string& name) {
+  const std::string key = absl::StrCat("\"", name, "\":\"");
+  const size_t at = json.find(key);
+  EXPECT_NE(at, json.npos) << name << " in " << json;
+  if (at == json.npos) return "";
+  const size_t begin = at + key.size();
+  return json.substr(begin, json.find('"', begin) - begin);
+}
+
+class EtcdStormTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!EtcdProcess::IsInstalled()) GTEST_SKIP() << "needs Debian's etcd-server";
+  }
+  // Server 0 leads, server 1 stands in reserve.
+  void StartJob(std::unique_ptr<ServerGroup> group) {
+    group_ = std::move(group);
+    ASSERT_TRUE(group_->Start(0));
+    ASSERT_TRUE(group_->AwaitLeads(0));
+    ASSERT_TRUE(group_->Start(1));
+    job_ = std::make_unique<RunningJob>(group_->token_file());
+    for (int node = 0; node < 2; ++node) {
+      job_->StartNodeAt(group_->endpoints(), "2", {"--orphan-timeout", "120s"});
+    }
+    job_->AwaitWorkers();
+    job_->ExpectAdditions();
+  }
+  void AwaitSaid(const char* what) {
+    EXPECT_TRUE(group_->server(0).WaitForLine(what, kPatience).has_value())
+        << Said(group_->server(0));
+  }
+  void FinishJob() {
+    job_->ExpectAdditions();
+    job_->ExpectUndisturbed();
+    job_->Finish();
+    for (size_t node = 0; node < job_->size(); ++node) {
+      EXPECT_THAT(job_->node(node).standard_output(), Not(HasSubstr("generation=2")));
+    }
+  }
+
+  std::unique_ptr<ServerGroup> group_;
+  std::unique_ptr<RunningJob> job_;
+};
+
+TEST_F(EtcdStormTest, OutOfItsQuota_ChangesAreRefusedUntilThereIsRoom) {
+  group_ = std::make_unique<ServerGroup>(2);
+  EtcdProcess& etcd = group_->etcd();
+  etcd.SetQuota(8 << 20);
+  ASSERT_TRUE(etcd.Start());
+  ASSERT_TRUE(group_->Start(0));
+  ASSERT_TRUE(group_->AwaitLeads(0));
+  // Workers that ask nothing of the store, whose every addition would be refused.
+  const std::string done = MakeTempDir("done") + "/done";
+  std::vector<std::unique_ptr<Process>> nodes;
+  std::vector<ProbeLine> workers;
+  const auto start = [&](int node) {
+    nodes.push_back(group_->StartNode(
+        node, "1:2",
+        {"--settle", "0s", "--scale-up", "never", "/bin/sh", "-c",
+         absl::StrCat("echo \"probe rank=$RANK generation=$CADRE_GENERATION pid=$$\"; until [ -e ",
+                      done, " ]; do sleep 0.02; done")}));
+  };
+  start(0);
+  workers = NextProbes(*nodes[0], 2, kPatience);
+  ASSERT_EQ(workers.size(), 2u) << Said(*nodes[0]);
+  // Somebody else fills it. In base64: a key of its own, and a MiB of zeros.
+  const std::string ballast = absl::StrCat("{\"key\":\"YmFsbGFzdA==\",\"value\":\"",
+                                           std::string((1 << 20) / 3 * 4, 'A'), "\"}");
+  std::string answer;
+  const absl::Time until = absl::Now() + kPatience;
+  while (!absl::StrContains(answer, "database space exceeded") && absl::Now() < until) {
+    answer = etcd.Post("/v3/kv/put", ballast);
+  }
+  // A node that comes is a change.
+  start(1);
+  AwaitSaid("database space exceeded; changes are refused");
+  for (const ProbeLine& worker : workers) EXPECT_TRUE(IsAlive(worker.pid));
+  // As an administrator does, with etcdctl.
+  const std::string deleted = etcd.Post("/v3/kv/deleterange", "{\"key\":\"YmFsbGFzdA==\"}");
+  etcd.Post("/v3/kv/compaction",
+            absl::StrCat("{\"revision\":\"", FieldOf(deleted, "revision"), "\"}"));
+  etcd.Post("/v3/maintenance/defragment", "{}");
+  const std::string alarm = etcd.Post("/v3/maintenance/alarm", "{\"action\":\"GET\"}");
+  etcd.Post("/v3/maintenance/alarm",
+            absl::StrCat("{\"action\":\"DEACTIVATE\",\"alarm\":\"NOSPACE\",\"memberID\":\"",
+                         FieldOf(alarm, "memberID"), "\"}"));
+  AwaitSaid("state can be saved again");
+  for (const ProbeLine& worker : workers) EXPECT_TRUE(IsAlive(worker.pid));
+  std::ofstream(done) << "now";
+  EXPECT_EQ(nodes[0]->Wait(kPatience), 0) << Said(*nodes[0]);
+}
+
+TEST_F(EtcdStormTest, StandsStill_ChangesAreRefusedUntilItGoesOn) {
+  auto group = std::make_unique<ServerGroup>(2);
+  EtcdProcess& etcd = group->etcd();
+  ASSERT_TRUE(etcd.Start());
+  StartJob(std::move(group));
+  etcd.Pause();
+  AwaitSaid("changes are refused");
+  job_->ExpectUndisturbed();
+  etcd.Resume();
+  FinishJob();
+}
+
+TEST_F(EtcdStormTest, OfThreeMembersTheOneThatLeadsIsKilled_AndThenASecondOne) {
+  EtcdCluster cluster;
+  StartJob(std::make_unique<ServerGroup>(2, cluster.urls()));
+  const size_t leader = cluster.Leader();
+  ASSERT_LT(leader, EtcdCluster::kMembers);
+  cluster.member(leader).Kill();
+  job_->ExpectAdditions();
+  job_->ExpectUndisturbed();
+  // One of three keeps nothing.
+  const size_t second = (leader + 1) % EtcdCluster::kMembers;
+  cluster.member(second).Kill();
+  AwaitSaid("changes are refused");
+  job_->ExpectUndisturbed();
+  ASSERT_TRUE(cluster.member(second).Start());
+  FinishJob();
+}
+
+}  // namespace
+}  // namespace cadre
