@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -23,6 +25,12 @@ namespace {
 // What a launcher gets of the agent's environment; the user says the rest in `env`.
 constexpr const char* kInherited[] = {
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CADRE_SUPERVISOR"};
+
+// Beside the workers: the launcher with the job's store, its supervisor, and the process from which
+// workers of a Python program are started again.
+constexpr uint64_t kLauncherMemory = uint64_t{1} << 30;
+// Processes and threads of a part, so that none takes all of the machine's.
+constexpr uint32_t kMaxPids = 32768;
 
 // Of a user's entry, its texts.
 constexpr size_t kEntryBytes = 64 << 10;
@@ -60,9 +68,16 @@ std::string VisibleDevices(const PartStartOptions& options, const std::vector<ui
   });
 }
 
+// 0: none was asked for. What is no number of the kernel's is more than any machine has.
+uint64_t MemoryLimit(uint64_t each, uint64_t workers) {
+  if (each == 0) return 0;
+  if (each > (INT64_MAX - kLauncherMemory) / std::max<uint64_t>(workers, 1)) return 0;
+  return each * workers + kLauncherMemory;
+}
+
 // Only root may hold others to anything.
-supervisor::Containment ContainmentOf(const PartStartOptions& options, const UserEntry& user,
-                                      const std::vector<uint32_t>& gpus) {
+supervisor::Containment ContainmentOf(const PartStartOptions& options, const v1::StartPart& part,
+                                      const UserEntry& user, const std::vector<uint32_t>& gpus) {
   supervisor::Containment containment;
   containment.asked = geteuid() == 0;
   if (!containment.asked) return containment;
@@ -74,6 +89,9 @@ supervisor::Containment ContainmentOf(const PartStartOptions& options, const Use
     minors.insert(found == options.gpus.end() ? index : found->second.minor);
   }
   containment.devices = DeviceRules(minors, FindGpuDevices());
+  containment.max_pids = kMaxPids;
+  containment.memory_bytes =
+      MemoryLimit(part.spec().resources().memory_per_worker(), part.part().workers());
   return containment;
 }
 
@@ -200,7 +218,7 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
     frame.argv.push_back(absl::StrCat("--local-addr=", options.local_addr));
   }
   frame.environment = EnvironmentOf(options, part, user, gpus);
-  frame.containment = ContainmentOf(options, user, gpus);
+  frame.containment = ContainmentOf(options, part, user, gpus);
   return frame;
 }
 

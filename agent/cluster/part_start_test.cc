@@ -142,6 +142,24 @@ TEST_F(PartStartTest, GpusAreCalledByTheirNamesAndNoOthersCanBeOpened) {
   EXPECT_TRUE(containment.devices[0].allowed);
 }
 
+TEST_F(PartStartTest, MemoryIsThatOfItsWorkersAndOfTheLauncher) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to be root";
+  auto frame = PreparePart(options_, part_, {}, kServer);
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_EQ(frame->containment.memory_bytes, 0u) << "nobody said how much";
+  EXPECT_EQ(frame->containment.max_pids, 32768u);
+  part_.mutable_part()->set_id(13);
+  part_.mutable_spec()->mutable_resources()->set_memory_per_worker(uint64_t{512} << 20);
+  frame = PreparePart(options_, part_, {}, kServer);
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_EQ(frame->containment.memory_bytes, uint64_t{3} << 30);
+  part_.mutable_part()->set_id(14);
+  part_.mutable_spec()->mutable_resources()->set_memory_per_worker(UINT64_MAX);
+  frame = PreparePart(options_, part_, {}, kServer);
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_EQ(frame->containment.memory_bytes, 0u) << "more than any machine has";
+}
+
 TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
   part_.set_user("nobody");
   const auto frame = PreparePart(options_, part_, {}, kServer);

@@ -1,6 +1,7 @@
 #include "agent/evidence/exit_report.h"
 
 #include <errno.h>
+#include <signal.h>
 
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
@@ -12,6 +13,11 @@ namespace {
 
 constexpr int kInvalidEnvironment = EINVAL;
 
+std::string SizeText(uint64_t bytes) {
+  return bytes % (1 << 30) == 0 ? absl::StrCat(bytes >> 30, " GiB")
+                                : absl::StrCat(bytes >> 20, " MiB");
+}
+
 }  // namespace
 
 v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
@@ -22,6 +28,12 @@ v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
   exit.set_exec_errno(frame.exec_errno);
   exit.set_exec_step(frame.exec_step);
   exit.set_out_of_memory(frame.out_of_memory);
+  // One that failed for another process that was killed says so itself.
+  if (frame.memory_limit != 0 && frame.signal == SIGKILL) {
+    exit.set_ended_with(absl::StrCat("out of memory, at the limit of ",
+                                     SizeText(frame.memory_limit),
+                                     " for all that the job runs on this node"));
+  }
   // What workers write may be anything, and cut anywhere.
   exit.set_last_lines(ReplaceInvalidUtf8(frame.last_lines));
   exit.set_error_json(ReplaceInvalidUtf8(frame.error_json));

@@ -1,9 +1,12 @@
 // What a group is held to, with the real supervisor and the real kernel. A machine that cannot hold
 // it says why in the place of a test.
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -18,12 +21,14 @@ namespace cadre::supervisor {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Numbers of devices that are there on every machine, in place of a GPU's.
 constexpr uint32_t kMemoryMajor = 1;
 constexpr uint32_t kZeroMinor = 5;
 constexpr uint32_t kFullMinor = 7;
 constexpr uint32_t kNobody = 65534;
+constexpr uint64_t kMemoryLimit = 64 << 20;
 
 class ContainTest : public ::testing::Test {
  protected:
@@ -94,6 +99,59 @@ TEST_F(ContainTest, ItsUserMayDivideItsCgroupAndNotLeaveIt) {
                 "for f in cgroup.max.descendants memory.max memory.swap.max pids.max; do "
                 "[ -w $cg/$f ] && echo can write $f; done; rmdir $cg 2>/dev/null || echo there"));
   EXPECT_THAT(rig_.Lines(4), ElementsAre("divided", "stays", "alone", "there"));
+}
+
+TEST_F(ContainTest, ProcessesAreNotMoreThanItsLimit) {
+  const std::string why_not = WhatCanBeContained().pids;
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  StartFrame start = Contained(
+      "[ -e $cg/pids.max ] || exit 77; "
+      "for i in 1 2 3 4 5 6 7 8 9; do sleep 600 & done; wait");
+  start.containment.max_pids = 6;
+  const ExitedFrame exited = rig_.Run(start);
+  if (exited.exit_code == 77) GTEST_SKIP() << "others are in the cgroup of this test";
+  EXPECT_NE(exited.exit_code, 0);
+  EXPECT_THAT(rig_.Output(2), HasSubstr("fork"));
+}
+
+TEST_F(ContainTest, WhoTakesMoreMemoryThanItsLimitIsKilled) {
+  const std::string why_not = WhatCanBeContained().memory;
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  // A line without an end.
+  StartFrame start = Contained("[ -e $cg/memory.max ] || exit 77; exec tail /dev/zero");
+  start.containment.memory_bytes = kMemoryLimit;
+  const ExitedFrame exited = rig_.Run(start);
+  if (exited.exit_code == 77) GTEST_SKIP() << "others are in the cgroup of this test";
+  EXPECT_EQ(exited.signal, SIGKILL);
+  EXPECT_TRUE(exited.out_of_memory);
+  EXPECT_EQ(exited.memory_limit, 0u) << "not this supervisor's own";
+}
+
+// A launcher's supervisor, within the limit.
+TEST(WithinALimit, DISABLED_ItIsNamed) {
+  SupervisorRig rig;
+  const ExitedFrame exited = rig.Run(rig.Shell("exec tail /dev/zero"));
+  EXPECT_EQ(exited.signal, SIGKILL);
+  EXPECT_TRUE(exited.out_of_memory);
+  EXPECT_EQ(exited.memory_limit, kMemoryLimit);
+}
+
+TEST_F(ContainTest, TheSupervisorOfALauncherNamesTheLimit) {
+  const std::string why_not = WhatCanBeContained().memory;
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  StartFrame start =
+      Contained(absl::StrCat("[ -e $cg/memory.max ] || exit 77; exec ",
+                             std::filesystem::read_symlink("/proc/self/exe").string(),
+                             " --gtest_also_run_disabled_tests --gtest_filter=WithinALimit.*"));
+  start.environment.push_back(absl::StrCat(
+      "CADRE_SUPERVISOR=", std::filesystem::absolute(getenv("CADRE_SUPERVISOR")).string()));
+  start.environment.push_back("TEST_TMPDIR=/tmp");
+  // Bazel's folder may be closed to others: as root, with the cgroup that it divides.
+  start.argv.erase(start.argv.begin(), start.argv.end() - 3);
+  start.containment.memory_bytes = kMemoryLimit;
+  const ExitedFrame exited = rig_.Run(start);
+  if (exited.exit_code == 77) GTEST_SKIP() << "others are in the cgroup of this test";
+  EXPECT_EQ(exited.exit_code, 0) << rig_.Output(1) << rig_.Output(2);
 }
 
 // The supervisor of a launcher that runs there makes its own cgroups below.

@@ -24,7 +24,7 @@ void Fields(Io& io, DeviceRule& r) {
 }
 template <typename Io>
 void Fields(Io& io, Containment& c) {
-  io(c.asked, c.uid, c.gid, c.devices);
+  io(c.asked, c.uid, c.gid, c.devices, c.memory_bytes, c.max_pids);
 }
 template <typename Io>
 void Fields(Io& io, StartFrame& f) {
@@ -52,7 +52,7 @@ void Fields(Io& io, StartedFrame& f) {
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {
   io(f.group, f.pid, f.exit_code, f.signal, f.core_dumped, f.exec_errno, f.exec_step,
-     f.out_of_memory, f.last_lines, f.error_json);
+     f.out_of_memory, f.memory_limit, f.last_lines, f.error_json);
 }
 template <typename Io>
 void Fields(Io& io, OutputFrame& f) {

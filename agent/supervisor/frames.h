@@ -82,6 +82,8 @@ struct Containment {
   uint32_t uid = 0;  // to whom the cgroup is delegated
   uint32_t gid = 0;
   std::vector<DeviceRule> devices;
+  uint64_t memory_bytes = 0;  // of all its processes, none of it swapped; 0: no limit
+  uint32_t max_pids = 0;      // processes and threads; 0: no limit
 };
 
 // Of a Python program: its workers may be forked from a process that has imported its packages.
@@ -183,8 +185,9 @@ struct ExitedFrame {
   int32_t exec_errno = 0;
   std::string exec_step;
   bool out_of_memory = false;
-  std::string last_lines;  // at most 4 KiB of stderr (stdout where that is empty)
-  std::string error_json;  // at most 64 KiB
+  uint64_t memory_limit = 0;  // of the supervisor's cgroup, which was reached; 0: not that
+  std::string last_lines;     // at most 4 KiB of stderr (stdout where that is empty)
+  std::string error_json;     // at most 64 KiB
 };
 struct OutputFrame {
   uint64_t group = 0;

@@ -63,7 +63,8 @@ TEST(FramesTest, StartCarriesEveryField) {
 
 TEST(FramesTest, StartCarriesWhatTheGroupIsHeldTo) {
   StartFrame start;
-  start.containment = {true, 1000, 100, {{195, 1, 2, true}, {195, 0, UINT32_MAX, false}}};
+  start.containment = {
+      true, 1000, 100, {{195, 1, 2, true}, {195, 0, UINT32_MAX, false}}, uint64_t{1} << 40, 7};
   const Containment got = std::get<StartFrame>(RoundTrip(start)).containment;
   EXPECT_TRUE(got.asked);
   EXPECT_EQ(got.uid, 1000u);
@@ -74,6 +75,8 @@ TEST(FramesTest, StartCarriesWhatTheGroupIsHeldTo) {
   EXPECT_EQ(got.devices[0].last_minor, 2u);
   EXPECT_TRUE(got.devices[0].allowed);
   EXPECT_FALSE(got.devices[1].allowed);
+  EXPECT_EQ(got.memory_bytes, uint64_t{1} << 40);
+  EXPECT_EQ(got.max_pids, 7u);
 }
 
 TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
@@ -127,6 +130,7 @@ TEST(FramesTest, ExitedCarriesEveryField) {
   exited.exec_errno = 2;
   exited.exec_step = "chdir";
   exited.out_of_memory = true;
+  exited.memory_limit = uint64_t{5} << 30;
   exited.last_lines = "bye\n";
   exited.error_json = "{}";
   const auto got = std::get<ExitedFrame>(RoundTrip(exited));
@@ -138,6 +142,7 @@ TEST(FramesTest, ExitedCarriesEveryField) {
   EXPECT_EQ(got.exec_errno, 2);
   EXPECT_EQ(got.exec_step, "chdir");
   EXPECT_TRUE(got.out_of_memory);
+  EXPECT_EQ(got.memory_limit, uint64_t{5} << 30);
   EXPECT_EQ(got.last_lines, "bye\n");
   EXPECT_EQ(got.error_json, "{}");
 }

@@ -80,6 +80,7 @@ void TakeProcess(State& state, uint64_t serial, const StartFrame& start, Plumbin
   group.in_cgroup = process.in_cgroup;
   group.error_file = start.error_file;
   group.memory_kills_before = state.cgroups.OutOfMemoryKills(serial);
+  group.limit_reached_before = state.cgroups.LimitReached();
   Capture(start, plumbing, group);
   WatchProcess(state, serial, group);
 }

@@ -58,6 +58,9 @@ void FillCause(const State& state, uint64_t serial, const siginfo_t& info, Group
   group.end.out_of_memory = (group.end.signal == SIGKILL || FailedForAKilledChild(group.end)) &&
                             !group.ending.killed &&
                             state.cgroups.OutOfMemoryKills(serial) > group.memory_kills_before;
+  if (group.end.out_of_memory && state.cgroups.LimitReached() > group.limit_reached_before) {
+    group.end.memory_limit = state.cgroups.MemoryLimit();
+  }
 }
 
 // Whoever hears of the end finds in the files what the process wrote.

@@ -77,6 +77,7 @@ struct Group {
   bool in_cgroup = false;
   std::string error_file;
   uint64_t memory_kills_before = 0;
+  uint64_t limit_reached_before = 0;
   CapturedStream standard_output;
   CapturedStream standard_error;
   CapturedStream progress;

@@ -16,6 +16,7 @@
 #include "agent/supervisor/processes/cgroup_files.h"
 #include "agent/supervisor/processes/cgroup_place.h"
 #include "agent/supervisor/processes/contain.h"
+#include "agent/supervisor/processes/controllers.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -63,6 +64,7 @@ CgroupTree CgroupTree::Open(const std::string& id) {
     return None(absl::StrCat("cgroups in ", parent, " have no cgroup.kill (Linux 5.14)"));
   }
   tree.root_ = root;
+  tree.parent_ = parent;
   const std::string controllers =
       ReadKernelFile(absl::StrCat(root, "/cgroup.controllers")).value_or("");
   const std::vector<std::string> names =
@@ -77,7 +79,8 @@ CgroupTree CgroupTree::Open(const std::string& id) {
 }
 
 void CgroupTree::FindMemoryCounter(absl::string_view own_cgroups) {
-  const std::string v2 = absl::StrCat(CgroupMount(), PathIn(own_cgroups, ""), "/memory.events");
+  own_memory_ = absl::StrCat(CgroupMount(), PathIn(own_cgroups, ""));
+  const std::string v2 = own_memory_ + "/memory.events";
   const std::string v1 =
       absl::StrCat("/sys/fs/cgroup/memory", PathIn(own_cgroups, "memory"), "/memory.oom_control");
   for (const std::string& path : {v2, v1, std::string("/proc/vmstat")}) {
@@ -107,7 +110,17 @@ ScopedFd CgroupTree::Add(uint64_t serial) {
 
 std::vector<std::string> CgroupTree::Contain(uint64_t serial, const Containment& containment) {
   if (!usable()) return {absl::StrCat("no job is contained: ", degraded_)};
-  return ContainCgroup(PathOf(serial), containment);
+  // Not before somebody asks: processes may have to move for it.
+  const std::string memory = PassOn("memory", parent_, root_);
+  PassOn("pids", parent_, root_);
+  if (containment.memory_bytes == 0 || memory.empty()) {
+    return ContainCgroup(PathOf(serial), containment);
+  }
+  Containment without = containment;
+  without.memory_bytes = 0;
+  std::vector<std::string> undone = ContainCgroup(PathOf(serial), without);
+  undone.push_back(absl::StrCat(kNoMemoryLimit, memory));
+  return undone;
 }
 
 ScopedFd CgroupTree::Watch(uint64_t serial) const {
@@ -139,6 +152,18 @@ uint64_t CgroupTree::OutOfMemoryKills(uint64_t serial) const {
   const std::string path =
       memory_per_group_ ? PathOf(serial) + "/memory.events" : shared_memory_counter_;
   return ValueOf(ReadKernelFile(path).value_or(""), "oom_kill").value_or(0);
+}
+
+uint64_t CgroupTree::LimitReached() const {
+  return ValueOf(ReadKernelFile(own_memory_ + "/memory.events.local").value_or(""), "oom")
+      .value_or(0);
+}
+
+uint64_t CgroupTree::MemoryLimit() const {
+  uint64_t limit = 0;
+  // "max" where there is none.
+  const std::string text = ReadKernelFile(own_memory_ + "/memory.max").value_or("");
+  return absl::SimpleAtoi(text, &limit) ? limit : 0;
 }
 
 void CgroupTree::Remove(uint64_t serial) {

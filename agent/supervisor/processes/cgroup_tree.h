@@ -42,6 +42,12 @@ class CgroupTree {
   // group where the memory controller is ours to use; else for the cgroup that all groups share.
   uint64_t OutOfMemoryKills(uint64_t serial) const;
 
+  // How often the cgroup that all groups share was at its own limit, ever, so that the kernel
+  // killed there. 0 as well where that is not known.
+  uint64_t LimitReached() const;
+  // That limit; 0: it has none.
+  uint64_t MemoryLimit() const;
+
   // Removes what is empty; what the kernel still holds is tried again at the next call.
   void Remove(uint64_t serial);
   // True when all of the tree is gone.
@@ -53,10 +59,12 @@ class CgroupTree {
   void RemoveDeadTrees(const std::string& parent);
 
   std::string root_;
+  std::string parent_;
   std::string degraded_;
   ScopedFd lock_;  // held on root_: tells later supervisors that this one lives
   bool memory_per_group_ = false;
   std::string shared_memory_counter_;
+  std::string own_memory_;  // the cgroup that all groups share
   std::vector<std::string> to_remove_;
 };
 

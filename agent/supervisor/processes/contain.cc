@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/processes/cgroup_files.h"
 #include "agent/supervisor/processes/device_filter.h"
 #include "base/scoped_fd.h"
 
@@ -18,11 +19,28 @@ namespace {
 constexpr const char* kDelegated[] = {"", "/cgroup.procs", "/cgroup.threads",
                                       "/cgroup.subtree_control"};
 
+void Limit(const std::string& path, const Containment& containment,
+           std::vector<std::string>* undone) {
+  // A bound on processes is there in any case; where it cannot be had, nobody asked for it.
+  if (containment.max_pids != 0) {
+    WriteKernelFile(path + "/pids.max", absl::StrCat(containment.max_pids));
+  }
+  if (containment.memory_bytes == 0) return;
+  if (!WriteKernelFile(path + "/memory.max", absl::StrCat(containment.memory_bytes))) {
+    undone->push_back(absl::StrCat(kNoMemoryLimit, strerror(errno)));
+  }
+  // Without swap the kernel may not have the file.
+  if (!WriteKernelFile(path + "/memory.swap.max", "0") && errno != ENOENT) {
+    undone->push_back(absl::StrCat("jobs may swap: ", strerror(errno)));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> ContainCgroup(const std::string& path, const Containment& containment) {
   std::vector<std::string> undone;
   const ScopedFd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Limit(path, containment, &undone);
   const absl::Status devices = FilterDevices(directory.get(), containment.devices);
   if (!devices.ok()) {
     undone.push_back(absl::StrCat("jobs can open all GPUs: ", devices.message()));

@@ -10,6 +10,9 @@
 
 namespace cadre::supervisor {
 
+// Before the reason.
+inline constexpr char kNoMemoryLimit[] = "jobs are not held to memory_per_worker: ";
+
 // `path`: the cgroup, empty yet. What cannot be done here, a line each, and the rest is done.
 std::vector<std::string> ContainCgroup(const std::string& path, const Containment& containment);
 

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/processes/cgroup_place.h"
+#include "agent/supervisor/processes/controllers.h"
 #include "agent/supervisor/processes/device_filter.h"
 
 namespace cadre::supervisor {
@@ -20,8 +21,10 @@ std::string Devices() {
 }  // namespace
 
 Containable WhatCanBeContained() {
-  if (CgroupMount().empty()) return {"no cgroup v2 is mounted"};
-  return {Devices()};
+  const std::string none = "no cgroup v2 is mounted";
+  if (CgroupMount().empty()) return {none, none, none};
+  const ControllerFiles files = ReadControllerFiles();
+  return {Devices(), WhyWithout("memory", files), WhyWithout("pids", files)};
 }
 
 }  // namespace cadre::supervisor

@@ -10,6 +10,8 @@ namespace cadre::supervisor {
 // Why not, each; empty: an agent of root can.
 struct Containable {
   std::string devices;
+  std::string memory;
+  std::string pids;
 };
 
 Containable WhatCanBeContained();
