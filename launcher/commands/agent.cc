@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -20,6 +21,7 @@
 #include "agent/cluster/parts_directory.h"
 #include "agent/link/grpc_link.h"
 #include "agent/supervisor/client.h"
+#include "agent/supervisor/processes/containable.h"
 #include "agent/workers/gpus.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -124,6 +126,16 @@ absl::StatusOr<agent::ClusterAgentOptions> Read(const Settings& settings) {
   return options;
 }
 
+void SayUncontained(const std::function<void(const std::string&)>& log) {
+  const supervisor::Containable found = supervisor::WhatCanBeContained();
+  const std::pair<const char*, std::string> all[] = {
+      {"memory", found.memory}, {"processes", found.pids}, {"GPUs", found.devices}};
+  for (const auto& [what, why_not] : all) {
+    if (why_not.empty()) continue;
+    log(absl::StrCat("jobs are not held to what they have of ", what, ": ", why_not));
+  }
+}
+
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "agent", Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
@@ -155,6 +167,7 @@ int Run(const Parsed& parsed) {
                                  EscapeControl(line), "\n"));
   };
   if (servers->insecure) options->log(kInsecureNotice);
+  if (geteuid() == 0) SayUncontained(options->log);
   const std::unique_ptr<agent::ServerLink> link = agent::MakeGrpcLink(std::move(link_options));
   agent::PartRenewal renewal(options->start, options->log);
   renewal.Start();

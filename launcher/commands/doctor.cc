@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/client.h"
+#include "agent/supervisor/processes/containable.h"
 #include "agent/workers/cpus.h"
 #include "agent/workers/gpus.h"
 #include "agent/workers/python/warm_trial.h"
@@ -66,6 +67,18 @@ std::vector<Finding> Supervisor() {
     findings.push_back({"cgroup v2", "ok", "workers get one of their own"});
   }
   return findings;
+}
+
+// What an agent that is started here, as root, holds submitted jobs to.
+std::vector<Finding> Containment() {
+  const supervisor::Containable found = supervisor::WhatCanBeContained();
+  const auto finding = [](const char* what, const std::string& why_not, const char* held) {
+    return why_not.empty() ? Finding{what, "ok", absl::StrCat("an agent of root ", held)}
+                           : Finding{what, "note", absl::StrCat("not contained: ", why_not)};
+  };
+  return {finding("memory of jobs", found.memory, "holds jobs to their memory_per_worker"),
+          finding("processes of jobs", found.pids, "bounds those of each job"),
+          finding("GPUs of jobs", found.devices, "lets jobs open no GPUs but their own")};
 }
 
 Finding RuntimeDirectory() {
@@ -173,6 +186,7 @@ int Run(const Parsed& parsed) {
   std::vector<std::vector<std::string>> rows;
   nlohmann::json json = nlohmann::json::array();
   std::vector<Finding> findings = Supervisor();
+  for (Finding& finding : Containment()) findings.push_back(std::move(finding));
   for (const auto check : {RuntimeDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
     findings.push_back(check());
   }

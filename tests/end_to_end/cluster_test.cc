@@ -1,9 +1,12 @@
 // A cluster as users have it: one server, three agents, jobs that are submitted.
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -95,6 +98,29 @@ TEST_F(ClusterTest, LogsOfEachLifeOfAJobThatCrashes_AndWhatCannotBeRead) {
   EXPECT_THAT(refused->standard_output(), HasSubstr("[1]: life 3\n"));
   EXPECT_THAT(refused->standard_error(),
               HasSubstr("cannot show the standard output of rank 0 in generation 3"));
+}
+
+TEST_F(ClusterTest, TheDoctorSaysWhatJobsAreHeldTo_AndAWorkerOpensNoGpuThatIsNotItsOwn) {
+  const auto doctor = Cadre({"doctor", "--output=json"}, /*client=*/false);
+  ASSERT_TRUE(doctor->Wait(kPatience).has_value());
+  const auto rows = nlohmann::json::parse(doctor->standard_output(), nullptr, false);
+  ASSERT_TRUE(rows.is_array()) << Said(*doctor);
+  std::map<std::string, nlohmann::json> found;
+  for (const nlohmann::json& row : rows) found[row["what"]] = row;
+  for (const char* what : {"memory of jobs", "processes of jobs", "GPUs of jobs"}) {
+    ASSERT_EQ(found.count(what), 1u) << Said(*doctor);
+    EXPECT_THAT(found[what]["text"].get<std::string>(),
+                HasSubstr(found[what]["verdict"] == "ok" ? "an agent of root" : "not contained: "));
+  }
+  if (geteuid() != 0) GTEST_SKIP() << "only agents of root contain their jobs";
+  if (found["GPUs of jobs"]["verdict"] != "ok") GTEST_SKIP() << found["GPUs of jobs"]["text"];
+  // Of NVIDIA's first GPU, whether this machine has one or not: there is none to give.
+  const std::string gpu = directory_ + "/gpu";
+  ASSERT_EQ(mknod(gpu.c_str(), S_IFCHR | 0666, makedev(195, 0)), 0);
+  const std::string spec = WriteJob("opens", "1", "", absl::StrCat("(: <", gpu, ") 2>&1; exit 0"));
+  const auto follow = Cadre({"submit", spec, "--follow"});
+  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_THAT(Output({"logs", "opens", "--rank=1"}), HasSubstr("Operation not permitted"));
 }
 
 TEST_F(ClusterTest, QueuedAndRunningJobsAreCancelled) {
