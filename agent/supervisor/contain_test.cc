@@ -101,6 +101,12 @@ TEST_F(ContainTest, ItsUserMayDivideItsCgroupAndNotLeaveIt) {
   EXPECT_THAT(rig_.Lines(4), ElementsAre("divided", "stays", "alone", "there"));
 }
 
+TEST_F(ContainTest, ItsUserMakesNoCgroupsWithoutEnd) {
+  rig_.Run(
+      Contained("d=$cg; i=0; while mkdir $d/d 2>/dev/null; do d=$d/d; i=$((i+1)); done; echo $i"));
+  EXPECT_EQ(rig_.Output(1), "32\n");
+}
+
 TEST_F(ContainTest, ProcessesAreNotMoreThanItsLimit) {
   const std::string why_not = WhatCanBeContained().pids;
   if (!why_not.empty()) GTEST_SKIP() << why_not;

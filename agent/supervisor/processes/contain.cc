@@ -19,8 +19,15 @@ namespace {
 constexpr const char* kDelegated[] = {"", "/cgroup.procs", "/cgroup.threads",
                                       "/cgroup.subtree_control"};
 
+// Of the cgroups that the user may make below: more than any launcher or container engine needs,
+// and few enough for whoever removes them.
+constexpr char kMaxDepth[] = "32";
+constexpr char kMaxCgroups[] = "4096";
+
 void Limit(const std::string& path, const Containment& containment,
            std::vector<std::string>* undone) {
+  WriteKernelFile(path + "/cgroup.max.depth", kMaxDepth);
+  WriteKernelFile(path + "/cgroup.max.descendants", kMaxCgroups);
   // A bound on processes is there in any case; where it cannot be had, nobody asked for it.
   if (containment.max_pids != 0) {
     WriteKernelFile(path + "/pids.max", absl::StrCat(containment.max_pids));
