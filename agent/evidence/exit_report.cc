@@ -30,9 +30,8 @@ v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
   exit.set_out_of_memory(frame.out_of_memory);
   // One that failed for another process that was killed says so itself.
   if (frame.memory_limit != 0 && frame.signal == SIGKILL) {
-    exit.set_ended_with(absl::StrCat("out of memory, at the limit of ",
-                                     SizeText(frame.memory_limit),
-                                     " for all that the job runs on this node"));
+    exit.set_ended_with(absl::StrCat("out of memory, as the job reached its limit of ",
+                                     SizeText(frame.memory_limit), " on this node"));
   }
   // What workers write may be anything, and cut anywhere.
   exit.set_last_lines(ReplaceInvalidUtf8(frame.last_lines));

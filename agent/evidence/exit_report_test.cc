@@ -17,8 +17,7 @@ TEST(ExitReport, AKillAtALimitNamesIt) {
   EXPECT_EQ(HowItEnded(frame), "was killed because memory ran out");
   frame.memory_limit = uint64_t{3} << 30;
   EXPECT_EQ(HowItEnded(frame),
-            "was killed: out of memory, at the limit of 3 GiB for all that the job runs on this "
-            "node");
+            "was killed: out of memory, as the job reached its limit of 3 GiB on this node");
   frame.memory_limit = uint64_t{1536} << 20;
   EXPECT_THAT(HowItEnded(frame), HasSubstr("1536 MiB"));
   EXPECT_TRUE(ExitOf(frame).out_of_memory());
