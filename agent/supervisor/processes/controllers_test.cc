@@ -1,8 +1,17 @@
-// What a cgroup gets for real is shown by agent/supervisor's contain_test.
+// Where a controller of cgroup v2 is to be had, with real cgroups. What limits do is shown by
+// agent/supervisor's contain_test.
 #include "agent/supervisor/processes/controllers.h"
 
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/cgroup_place.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -33,6 +42,69 @@ TEST(WhyWithout, SaysWhatStandsInTheWay) {
 
 TEST(PassOn, WhereThereIsNoCgroupItSaysWhyNot) {
   EXPECT_NE(PassOn("memory", "/nowhere", "/nowhere/root"), "");
+}
+
+// A cgroup below this test's, which has a controller to pass on, as a service's cgroup does.
+class PassOnTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs to be root";
+    const ControllerFiles files = ReadControllerFiles();
+    place_ = files.place;
+    for (const char* name : {"memory", "hugetlb"}) {
+      if (WhyWithout(name, files).empty()) controller_ = name;
+    }
+    if (controller_.empty()) GTEST_SKIP() << WhyWithout("memory", files);
+    was_passed_on_ = Passes(place_);
+    service_ = absl::StrCat(place_, "/controllers_test_", getpid());
+    root_ = service_ + "/root";
+    beside_ = service_ + "_beside";
+    for (const std::string& path : {service_, root_, beside_}) {
+      ASSERT_EQ(mkdir(path.c_str(), 0755), 0) << path;
+    }
+    const std::string why_not = PassOn(controller_, place_, beside_);
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
+    ASSERT_TRUE(WriteKernelFile(service_ + "/cgroup.procs", absl::StrCat(getpid())));
+  }
+  // As it was found, also where it is not the hierarchy's root and so must pass nothing on.
+  void TearDown() override {
+    if (root_.empty()) return;
+    for (const std::string& path : {root_, service_, beside_, was_passed_on_ ? "" : place_}) {
+      if (!path.empty()) WriteKernelFile(path + "/cgroup.subtree_control", "-" + controller_);
+    }
+    EXPECT_TRUE(WriteKernelFile(place_ + "/cgroup.procs", absl::StrCat(getpid())));
+    for (const std::string& path : {service_, beside_}) EXPECT_TRUE(RemoveCgroup(path)) << path;
+  }
+  bool Passes(const std::string& path) const {
+    const std::string text = ReadKernelFile(path + "/cgroup.subtree_control").value_or("");
+    return text.find(controller_) != std::string::npos;
+  }
+
+  std::string controller_, place_, service_, root_, beside_;
+  bool was_passed_on_ = false;
+};
+
+TEST_F(PassOnTest, WhoIsAloneThereMovesAsideForIt) {
+  EXPECT_EQ(PassOn(controller_, service_, root_), "");
+  EXPECT_TRUE(Passes(service_));
+  EXPECT_TRUE(Passes(root_));
+  const std::string own = PathIn(ReadKernelFile("/proc/self/cgroup").value_or(""), "");
+  EXPECT_EQ(CgroupMount() + own, service_ + "/cadre-agent");
+  EXPECT_EQ(PassOn(controller_, service_, root_), "") << "again";
+}
+
+TEST_F(PassOnTest, WhereOthersAreNobodyMoves) {
+  const pid_t other = fork();
+  if (other == 0) {
+    pause();
+    _exit(0);
+  }
+  EXPECT_THAT(PassOn(controller_, service_, root_),
+              HasSubstr(absl::StrCat("process ", other, " is in ", service_)));
+  EXPECT_FALSE(Passes(service_));
+  EXPECT_NE(access((service_ + "/cadre-agent").c_str(), F_OK), 0);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
 }
 
 }  // namespace
