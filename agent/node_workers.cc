@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/adoption.h"
-#include "agent/evidence/exit_report.h"
+#include "agent/exit_report.h"
 #include "agent/run_files.h"
 #include "agent/workers/python/warm_workers.h"
 #include "base/check.h"

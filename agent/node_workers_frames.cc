@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "agent/evidence/exit_report.h"
+#include "agent/exit_report.h"
 #include "agent/node_workers.h"
 #include "base/clock.h"
 

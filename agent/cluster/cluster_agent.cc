@@ -17,7 +17,7 @@
 #include "agent/cluster/part_end.h"
 #include "agent/cluster/part_groups.h"
 #include "agent/event_queue.h"
-#include "agent/evidence/exit_report.h"
+#include "agent/exit_report.h"
 #include "agent/signal_reader.h"
 #include "base/clock.h"
 #include "base/status_macros.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/evidence/exit_report.h"
+#include "agent/exit_report.h"
 #include "base/exit_codes.h"
 
 namespace cadre::agent {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/evidence/exit_report.h"
+#include "agent/exit_report.h"
 #include "agent/workers/worker_start.h"
 #include "base/check.h"
 

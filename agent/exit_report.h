@@ -1,7 +1,7 @@
 // How a worker ended, for the server, and what else the supervisor started, for people. Pure; any
 // thread.
-#ifndef CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
-#define CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
+#ifndef CADRE_AGENT_EXIT_REPORT_H_
+#define CADRE_AGENT_EXIT_REPORT_H_
 
 #include <cstdint>
 #include <string>
@@ -28,4 +28,4 @@ v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& direc
 
 }  // namespace cadre::agent
 
-#endif  // CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
+#endif  // CADRE_AGENT_EXIT_REPORT_H_

@@ -1,4 +1,4 @@
-#include "agent/evidence/exit_report.h"
+#include "agent/exit_report.h"
 
 #include <errno.h>
 #include <signal.h>
