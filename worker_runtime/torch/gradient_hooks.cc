@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/recomputation.h"
 #include "cadre/torch/tensors.h"
-#include "torch/csrc/autograd/engine.h"
 #include "torch/csrc/autograd/function_hook.h"
 #include "torch/csrc/autograd/variable.h"
 #include "torch/utils.h"
@@ -212,7 +212,7 @@ Status GradientHooks::MarkReady(size_t i) {
 void GradientHooks::OnReady(size_t i) {
   try {
     if (!end_queued_.exchange(true)) {
-      torch::autograd::Engine::get_default_engine().queue_callback([this] { OnBackwardEnd(); });
+      AtBackwardEnd([this] { OnBackwardEnd(); });
     }
     torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.

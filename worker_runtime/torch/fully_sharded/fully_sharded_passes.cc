@@ -9,8 +9,8 @@
 #include "cadre/torch/fully_sharded_unit.h"
 #include "cadre/torch/fully_sharded_units.h"
 #include "cadre/torch/guarded.h"
+#include "cadre/torch/recomputation.h"
 #include "cadre/torch/tensors.h"
-#include "torch/csrc/autograd/engine.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -64,6 +64,12 @@ void FullyShardedUnits::BeforeForward(Unit& unit) {
   (void)Fail(Guarded("forward pass of a sharded model", [&] {
     if (unit.root() && unit.calls == 0) BeginPass();
     ++unit.calls;
+    if (IsRecomputing()) {
+      // A part of the backward pass, whose order is another.
+      if (torch::GradMode::is_enabled()) BeforeBackward(unit);
+      Require(unit);
+      return OkStatus();
+    }
     if (last_ != nullptr && last_ != &unit) last_->next_forward = &unit;
     last_ = &unit;
     Require(unit);
@@ -76,6 +82,11 @@ void FullyShardedUnits::AfterForward(Unit& unit) {
   (void)Fail(Guarded("forward pass of a sharded model", [&] {
     if (--unit.calls > 0) return OkStatus();
     const bool with_backward = torch::GradMode::is_enabled();
+    if (IsRecomputing()) {
+      // Its own backward pass follows, or that of a part that will be recomputed again.
+      if (!unit.in_backward) Release(unit);
+      return OkStatus();
+    }
     // The one that ran last and that the backward pass begins with stays for it.
     const bool needed_next = unit.next_forward == nullptr && units_.front()->next_backward == &unit;
     const bool stays = unit.root() || needed_next || !options_.reshard_after_forward;
@@ -115,7 +126,7 @@ void FullyShardedUnits::Leave(Unit& unit, const torch::Tensor& output) {
 void FullyShardedUnits::BeforeBackward(Unit& unit) {
   (void)Fail(Guarded("backward pass of a sharded model", [&] {
     if (!std::exchange(end_queued_, true)) {
-      torch::autograd::Engine::get_default_engine().queue_callback([this] { OnBackwardEnd(); });
+      AtBackwardEnd([this] { OnBackwardEnd(); });
     }
     if (!std::exchange(unit.in_backward, true)) {
       if (last_ != nullptr && last_ != &unit) last_->next_backward = &unit;

@@ -38,7 +38,7 @@ AutocastState CurrentAutocast(torch::DeviceType device);
 // bfloat16 alone.
 //
 // In FullySharded's units the 16-bit copies of a unit's parameters stay from its forward to its
-// backward pass: FullyShardedOptions::parameter_type does without them.
+// backward pass: FullyShardedOptions::parameter_type does without them, and so does Checkpointed.
 class Autocast {
  public:
   Autocast(torch::DeviceType device, torch::ScalarType type, bool enabled = true);

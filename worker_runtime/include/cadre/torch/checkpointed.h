@@ -1,0 +1,156 @@
+// Activation checkpointing: a part of the model keeps what goes into it and nothing else; what is
+// in between is computed again in the backward pass (arXiv 1604.06174).
+//
+//   torch::Tensor NetImpl::forward(torch::Tensor x) {
+//     for (auto& block : blocks) x = cadre::nn::Checkpointed(block, x);   // for block->forward(x)
+//     return head(x);
+//   }
+//
+// After torch.utils.checkpoint with use_reentrant=True: a backward pass within the backward pass.
+// (The other kind rests on hooks of saved tensors, which libtorch gives to Python alone.) Unlike
+// there, inputs need not require gradients, running statistics of batch normalization count once,
+// and autocast's copies that the first run makes are not kept for others.
+#ifndef CADRE_TORCH_CHECKPOINTED_H_
+#define CADRE_TORCH_CHECKPOINTED_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cadre/torch/sharded_unit.h"
+#include "torch/nn/module.h"
+#include "torch/types.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+
+struct CheckpointOptions {
+  // The second run draws the same random numbers as the first: on the host, and on devices that
+  // inputs are on, where libtorch knows their generators (CUDA's; others from 2.x on).
+  bool preserve_random = true;
+  // Inputs on devices are kept in pinned memory of the host meanwhile. The copy back is waited for.
+  bool offload_to_host = false;
+  // Buffers of these are the same after the second run as before it, so that running statistics
+  // count once. A module that is itself checkpointed need not be named.
+  std::vector<const torch::nn::Module*> modules = {};
+};
+
+namespace internal {
+
+// All tensors of a value in order: itself, those of a vector or of a tuple.
+template <typename Visitor>
+void ForEachTensor(torch::Tensor& tensor, const Visitor& visit) {
+  visit(tensor);
+}
+template <typename Visitor>
+void ForEachTensor(std::vector<torch::Tensor>& tensors, const Visitor& visit) {
+  for (torch::Tensor& tensor : tensors) visit(tensor);
+}
+template <typename Visitor, typename... Values>
+void ForEachTensor(std::tuple<Values...>& values, const Visitor& visit);
+template <typename Value, typename Visitor>
+void ForEachTensor(Value&, const Visitor&) {}
+template <typename Visitor, typename... Values>
+void ForEachTensor(std::tuple<Values...>& values, const Visitor& visit) {
+  std::apply([&visit](auto&... one) { (ForEachTensor(one, visit), ...); }, values);
+}
+
+template <typename T, typename = void>
+struct IsModule : std::is_base_of<torch::nn::Module, T> {};
+// A holder of one.
+template <typename T>
+struct IsModule<T, std::void_t<decltype(*std::declval<T&>())>>
+    : std::is_base_of<torch::nn::Module, std::decay_t<decltype(*std::declval<T&>())>> {};
+
+using TensorFunction = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+std::vector<torch::Tensor> RunCheckpointed(TensorFunction function,
+                                           std::vector<torch::Tensor> inputs,
+                                           const CheckpointOptions& options);
+
+template <typename Function, typename... Args>
+auto CheckpointFunction(const CheckpointOptions& options, Function function, Args&&... args) {
+  using Output = std::decay_t<decltype(function(std::decay_t<Args>(args)...))>;
+  std::tuple<std::decay_t<Args>...> arguments(std::forward<Args>(args)...);
+  if (!torch::GradMode::is_enabled()) return Output(std::apply(function, std::move(arguments)));
+  std::vector<torch::Tensor> inputs;
+  ForEachTensor(arguments, [&inputs](torch::Tensor& tensor) {
+    inputs.push_back(std::exchange(tensor, torch::Tensor()));
+  });
+  // What is returned, but for its tensors.
+  const auto returned = std::make_shared<std::optional<Output>>();
+  auto flat = RunCheckpointed(
+      [function, arguments, returned](const std::vector<torch::Tensor>& tensors) {
+        auto with_tensors = arguments;
+        size_t next = 0;
+        ForEachTensor(with_tensors, [&](torch::Tensor& tensor) { tensor = tensors[next++]; });
+        Output output = std::apply(function, std::move(with_tensors));
+        std::vector<torch::Tensor> outputs;
+        ForEachTensor(output, [&outputs](torch::Tensor& tensor) {
+          outputs.push_back(std::exchange(tensor, torch::Tensor()));
+        });
+        if (!*returned) returned->emplace(std::move(output));
+        return outputs;
+      },
+      std::move(inputs), options);
+  Output output = **returned;
+  size_t next = 0;
+  ForEachTensor(output, [&](torch::Tensor& tensor) { tensor = flat[next++]; });
+  return output;
+}
+
+}  // namespace internal
+
+// What `callee` returns: of a function, callee(args...); of a module, a holder of one or a
+// std::shared_ptr to one, CallUnit(callee, args...), so that a unit of a FullySharded is gathered
+// again for the second run. Where gradients are off it is called and nothing else.
+//
+// Tensors go in as arguments, alone or in vectors; those that a function has otherwise are not
+// offloaded, and get their gradients as parameters do. It returns a tensor, a vector of them or a
+// tuple of these. It is copied (a module by reference: it must outlive the graph), must do the same
+// both times, and may contain other Checkpointed. Its graph is gone through once unless it is
+// retained; gradients of gradients, torch::autograd::grad() and backward(inputs) are not possible.
+//
+// A parameter that several Checkpointed use is ready several times in a backward pass: DataParallel
+// then needs static_graph. In a FullySharded, one unit in one Checkpointed: all that are in one are
+// gathered together.
+//
+// The backward pass throws c10::Error: an input was changed in place, or the second run returned
+// something else.
+template <typename Callee, typename... Args>
+auto CheckpointedWith(CheckpointOptions options, Callee&& callee, Args&&... args) {
+  using Plain = std::decay_t<Callee>;
+  if constexpr (std::is_base_of_v<torch::nn::Module, Plain>) {
+    options.modules.push_back(&callee);
+    return internal::CheckpointFunction(
+        options,
+        [module = &callee](auto&&... arguments) {
+          return CallUnit(*module, std::forward<decltype(arguments)>(arguments)...);
+        },
+        std::forward<Args>(args)...);
+  } else if constexpr (internal::IsModule<Plain>::value) {
+    options.modules.push_back(&*callee);
+    return internal::CheckpointFunction(
+        options,
+        [module = callee](auto&&... arguments) {
+          return CallUnit(*module, std::forward<decltype(arguments)>(arguments)...);
+        },
+        std::forward<Args>(args)...);
+  } else {
+    return internal::CheckpointFunction(options, std::forward<Callee>(callee),
+                                        std::forward<Args>(args)...);
+  }
+}
+
+template <typename Callee, typename... Args>
+auto Checkpointed(Callee&& callee, Args&&... args) {
+  return CheckpointedWith({}, std::forward<Callee>(callee), std::forward<Args>(args)...);
+}
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_CHECKPOINTED_H_
