@@ -84,7 +84,7 @@ auto CheckpointFunction(const CheckpointOptions& options, Function function, Arg
   // What is returned, but for its tensors.
   const auto returned = std::make_shared<std::optional<Output>>();
   auto flat = RunCheckpointed(
-      [function, arguments, returned](const std::vector<torch::Tensor>& tensors) {
+      [function, arguments, returned](const std::vector<torch::Tensor>& tensors) mutable {
         auto with_tensors = arguments;
         size_t next = 0;
         ForEachTensor(with_tensors, [&](torch::Tensor& tensor) { tensor = tensors[next++]; });
@@ -136,7 +136,7 @@ auto CheckpointedWith(CheckpointOptions options, Callee&& callee, Args&&... args
     options.modules.push_back(&*callee);
     return internal::CheckpointFunction(
         options,
-        [module = callee](auto&&... arguments) {
+        [module = callee](auto&&... arguments) mutable {
           return CallUnit(*module, std::forward<decltype(arguments)>(arguments)...);
         },
         std::forward<Args>(args)...);
