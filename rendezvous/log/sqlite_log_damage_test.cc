@@ -14,6 +14,16 @@ using ::testing::HasSubstr;
 
 using SqliteLogDamageTest = SqliteLogRig;
 
+constexpr int kAFew = 4;
+
+// They are what Fill wrote, in its order.
+void ExpectTheFirst(const OpenedLog& log) {
+  for (size_t i = 0; i < log.records.size(); ++i) {
+    EXPECT_EQ(log.records[i].key_written().key(), absl::StrCat(i));
+    EXPECT_EQ(log.records[i].key_written().value(), std::string(10, 'v'));
+  }
+}
+
 TEST_F(SqliteLogDamageTest, FlippedByteInARecord) {
   Fill(3);
   Change("UPDATE log SET records = x'0a036a6f62' WHERE number = 2");
@@ -74,6 +84,59 @@ TEST_F(SqliteLogDamageTest, TruncatedWriteAheadLog) {
   const absl::Status status = Open().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("are missing"));
+}
+
+// In a small state, at places all over its files: what can be opened has every record, or as many
+// of the first as there can be where nobody knows how many there were.
+TEST_F(SqliteLogDamageTest, CutOffAnywhereItIsRefusedOrWhole) {
+  Fill(kAFew);
+  const std::string whole = root_ + "/whole";
+  std::filesystem::copy(options_.directory, whole);
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(whole + "/state.db-wal"));
+  size_t opened = 0;
+  for (const bool has_tail : {true, false}) {
+    for (int64_t at = 0; at <= size; at += at + 509 > size && at < size ? size - at : 509) {
+      SCOPED_TRACE(absl::StrCat("cut off at ", at, " of ", size));
+      std::filesystem::remove_all(options_.directory);
+      std::filesystem::copy(whole, options_.directory);
+      if (!has_tail) std::filesystem::remove(File("tail"));
+      ASSERT_EQ(truncate(File("state.db-wal").c_str(), at), 0);
+      const absl::StatusOr<OpenedLog> log = Open();
+      if (!log.ok()) {
+        EXPECT_EQ(log.status().code(), absl::StatusCode::kDataLoss) << log.status();
+        continue;
+      }
+      ++opened;
+      if (has_tail) {
+        EXPECT_EQ(log->records.size(), size_t{kAFew});
+      }
+      ExpectTheFirst(*log);
+    }
+  }
+  EXPECT_GE(opened, 2u);
+}
+
+TEST_F(SqliteLogDamageTest, FlippedAnywhereItIsRefusedOrWhole) {
+  Fill(kAFew);
+  const std::string whole = root_ + "/whole";
+  std::filesystem::copy(options_.directory, whole);
+  for (const char* name : {"state.db", "state.db-wal", "tail"}) {
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(whole + "/" + name));
+    for (int64_t at = 0; at<size; at += size> 100 ? 211 : 1) {
+      SCOPED_TRACE(absl::StrCat(name, " at ", at));
+      std::filesystem::remove_all(options_.directory);
+      std::filesystem::copy(whole, options_.directory);
+      std::fstream file(File(name), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(at);
+      const int byte = file.get();
+      file.close();
+      Overwrite(File(name), at, static_cast<char>(byte ^ 0x55));
+      const absl::StatusOr<OpenedLog> log = Open();
+      if (!log.ok()) continue;
+      EXPECT_EQ(log->records.size(), size_t{kAFew});
+      ExpectTheFirst(*log);
+    }
+  }
 }
 
 TEST_F(SqliteLogDamageTest, GarbageInsteadOfTheFile) {

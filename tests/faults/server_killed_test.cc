@@ -232,6 +232,25 @@ TEST_F(ServerKilledTest, AnAddIsExecutedOnceWhereverTheServerDies) {
   FinishJob();
 }
 
+// Nothing of the job is known to who comes in the server's place: it begins anew, and what ran
+// before ends first.
+TEST_F(ServerKilledTest, ItsStateIsLost_TheJobBeginsAnewAndOldWorkersAreGone) {
+  ASSERT_TRUE(server_.Start());
+  StartJob(false);
+  AwaitWorkers();
+  const std::vector<pid_t> before = pids_;
+  server_.Kill();
+  std::filesystem::remove_all(server_.state_dir());
+  ASSERT_TRUE(server_.Start());
+  pids_.clear();
+  AwaitWorkers();
+  for (const pid_t pid : before) EXPECT_FALSE(IsAlive(pid)) << pid;
+  FinishJob();
+  for (const auto& node : nodes_) {
+    EXPECT_THAT(node->standard_output(), ::testing::Not(HasSubstr("generation=2")));
+  }
+}
+
 // A file system of one MiB, which needs root.
 TEST_F(ServerKilledTest, AFullDiskRefusesChangesKeepsWorkersAndRecovers) {
   std::filesystem::create_directories(server_.state_dir());

@@ -15,6 +15,7 @@ using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr absl::Duration kOverTheLease = absl::Seconds(12);
+constexpr absl::Duration kBelowTheLease = absl::Seconds(5);
 
 class SuspendTest : public testing::Test {
  protected:
@@ -55,6 +56,38 @@ TEST_F(SuspendTest, ANodeOverItsLease_TheOthersGoOnAndItComesBackWithoutItsOldWo
   for (const size_t node : {0, 2}) EXPECT_EQ(job_.Workers(node, 3)[0].world, 4);
   job_.Forget(1);
   job_.Finish();
+}
+
+// Half a lease, of a launcher alone and of all on its node.
+TEST_F(SuspendTest, ANodeBelowItsLease_NothingHappens) {
+  StartJob(2, "2");
+  for (const bool all : {false, true}) {
+    std::vector<pid_t> processes = ProcessesOf(1);
+    if (!all) processes.resize(1);
+    Send(processes, SIGSTOP);
+    EXPECT_EQ(job_.node(1).Wait(kBelowTheLease), std::nullopt);
+    Send(processes, SIGCONT);
+    job_.ExpectAdditions();
+    job_.ExpectUndisturbed();
+  }
+  job_.Finish();
+  EXPECT_THAT(job_.node(0).standard_error(), Not(HasSubstr("is out")));
+}
+
+// Its nodes hear nothing, give their connections up and try again.
+TEST_F(SuspendTest, TheServerAloneForTwoLeases_NobodyIsTakenForLost) {
+  StartJob(2, "2");
+  server_.process().Kill(SIGSTOP);
+  for (const size_t node : {0, 1}) job_.Await(node, "lost the rendezvous server");
+  EXPECT_EQ(server_.process().Wait(kBelowTheLease), std::nullopt);
+  job_.ExpectUndisturbed();
+  server_.process().Kill(SIGCONT);
+  job_.ExpectAdditions();
+  job_.ExpectUndisturbed();
+  job_.Finish();
+  for (const size_t node : {0, 1}) {
+    EXPECT_THAT(job_.node(node).standard_output(), Not(HasSubstr("generation=2")));
+  }
 }
 
 // Whoever wakes up first.
