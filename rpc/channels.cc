@@ -1,5 +1,6 @@
 #include "rpc/channels.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <stdlib.h>
 
@@ -61,6 +62,13 @@ grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing) {
 void QuietGrpcLog() {
   if (getenv("GRPC_VERBOSITY") != nullptr || getenv("GRPC_TRACE") != nullptr) return;
   gpr_set_log_function(DropLine);
+}
+
+void KeepGrpcUp() {
+  [[maybe_unused]] static const bool kept = [] {
+    grpc_init();
+    return true;
+  }();
 }
 
 }  // namespace cadre::rpc

@@ -49,6 +49,11 @@ grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing = {});
 // say reaches the user as a status, in our words. May be called any number of times.
 void QuietGrpcLog();
 
+// For who lives as long as its process: gRPC stays as it is until that ends. Its shutdown (1.51)
+// waits for ever for a thread that it was refused once (ulimit -u, a container's pids.max), and
+// comes whenever nobody happens to use it. May be called any number of times.
+void KeepGrpcUp();
+
 }  // namespace cadre::rpc
 
 #endif  // CADRE_RPC_CHANNELS_H_

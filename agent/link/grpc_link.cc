@@ -341,6 +341,7 @@ class GrpcLink final : public ServerLink {
 
 std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options) {
   rpc::QuietGrpcLog();
+  rpc::KeepGrpcUp();
   return std::make_unique<GrpcLink>(std::move(options));
 }
 

@@ -149,6 +149,7 @@ struct EtcdClient::Impl {
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(const EtcdOptions& options) {
   rpc::QuietGrpcLog();
+  rpc::KeepGrpcUp();
   ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options.security));
   if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoint of etcd is given");
   return std::unique_ptr<EtcdClient>(new EtcdClient(std::make_unique<Impl>(options, credentials)));

@@ -274,6 +274,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       std::shared_ptr<host::CoreThread> core) {
   RETURN_IF_ERROR(CheckExposure(options));
   rpc::QuietGrpcLog();
+  rpc::KeepGrpcUp();
   RaiseOpenFiles();
   auto impl = std::make_unique<Impl>(options, std::move(core));
   AcceptorOptions entrance;

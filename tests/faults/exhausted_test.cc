@@ -87,7 +87,8 @@ TEST(DescriptorsTest, AServerThatGetsNoMoreServesWhoIsThereAndOthersLater) {
     EXPECT_TRUE(asked->Wait(kPatience).has_value()) << Said(*asked);
     return asked;
   };
-  EXPECT_EQ(status()->Wait(), 69);
+  // One that it has may have become free.
+  EXPECT_THAT(status()->Wait(), testing::AnyOf(0, 69));
   job.ExpectAdditions();
   GiveDescriptors(pid);
   const auto afterwards = status();
@@ -154,6 +155,8 @@ TEST_F(ProcessesTest, AServerThatMayStartNoThreadServesAllTheSame) {
       {"status", "job", "--server=" + files.endpoint(), "--token-file=" + files.token_file()});
   EXPECT_EQ(status->Wait(kPatience), 0) << Said(*status) << Said(*server);
   job.Finish();
+  server->Kill(SIGTERM);
+  EXPECT_EQ(server->Wait(kPatience), 0) << Said(*server);
 }
 
 // With the thread for users' files that its first launcher was started by, or without one.
@@ -189,8 +192,8 @@ TEST_F(ProcessesTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
     const auto runs = submit("runs" + round);
     EXPECT_EQ(runs->Wait(), 0) << Said(*runs) << Said(*agent);
   }
-  // gRPC 1.51 waits for ever, when it is shut down, for a thread that it was refused once.
-  agent->Kill(SIGKILL);
+  agent->Kill(SIGTERM);
+  EXPECT_EQ(agent->Wait(kPatience), 0) << Said(*agent);
 }
 
 // The kernel's order of those that it kills for want of memory.
