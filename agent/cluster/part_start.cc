@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "rpc/tls/pem_files.h"
 
 namespace cadre::agent {
@@ -121,6 +122,13 @@ std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1
 }  // namespace
 
 absl::StatusOr<UserEntry> FindUser(const std::string& name) {
+  // libc passes over a database for which there is no descriptor, as if nobody were in it.
+  const int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (spare < 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot look user ", name, " up: ", ErrnoText(errno)));
+  }
+  close(spare);
   std::vector<char> text(kEntryBytes);
   passwd entry = {};
   passwd* found = nullptr;

@@ -1,6 +1,7 @@
 #include "agent/cluster/part_start.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -194,6 +195,19 @@ TEST_F(PartStartTest, AnUnknownUserIsNamed) {
   part_.set_user("no-such-user-here");
   EXPECT_THAT(PreparePart(options_, part_, {}, kServer),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no-such-user-here")));
+}
+
+// Whose entry cannot be read is not taken for nobody.
+TEST_F(PartStartTest, WithoutADescriptorNobodyIsSaidToBeUnknown) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::StatusOr<UserEntry> found = FindUser("daemon");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(found.status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Too many open files")));
+  EXPECT_OK(FindUser("daemon"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // processes and threads: what each can do without goes on, what it cannot is said, and it goes on
 // when there is room again.
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -97,6 +98,11 @@ TEST(DescriptorsTest, AServerThatGetsNoMoreServesWhoIsThereAndOthersLater) {
   job.Finish();
 }
 
+// 0: it has none.
+pid_t ChildOf(pid_t pid) {
+  return atoi(ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/task/", pid, "/children")).c_str());
+}
+
 class ProcessesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -159,41 +165,79 @@ TEST_F(ProcessesTest, AServerThatMayStartNoThreadServesAllTheSame) {
   EXPECT_EQ(server->Wait(kPatience), 0) << Said(*server);
 }
 
-// With the thread for users' files that its first launcher was started by, or without one.
-TEST_F(ProcessesTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
-  MortalServer server;
-  ASSERT_TRUE(server.Start());
-  const std::vector<std::string> where = {"--server=" + server.endpoint(),
-                                          "--token-file=" + server.token_file()};
-  const auto cadre = [&](std::vector<std::string> words) {
-    words.insert(words.end(), where.begin(), where.end());
+// An agent of a cluster, on which jobs are to run that end at once.
+class AgentExhaustedTest : public ProcessesTest {
+ protected:
+  void SetUp() override {
+    ProcessesTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ASSERT_TRUE(server_.Start());
+    agent_ = StartInside(
+        Cadre({kCadre, "agent", "--node-name=n0", "--cpus=2", "--gpus=0", "--user=root"}));
+    ASSERT_TRUE(agent_->WaitForLine("is in the cluster", kPatience).has_value()) << Said(*agent_);
+  }
+  std::vector<std::string> Cadre(std::vector<std::string> words) const {
+    words.insert(words.end(),
+                 {"--server=" + server_.endpoint(), "--token-file=" + server_.token_file()});
     return words;
-  };
-  const auto agent = StartInside(
-      cadre({kCadre, "agent", "--node-name=n0", "--cpus=2", "--gpus=0", "--user=root"}));
-  ASSERT_TRUE(agent->WaitForLine("is in the cluster", kPatience).has_value()) << Said(*agent);
-  const std::string folder = MakeTempDir("job");
-  const auto submit = [&](const std::string& name) {
-    const std::string spec = absl::StrCat(folder, "/", name, ".yaml");
-    std::ofstream(spec) << "name: " << name << "\nnodes: 1\nworking_dir: " << folder
+  }
+  // Until it has ended.
+  std::unique_ptr<Process> Submit(const std::string& name) {
+    const std::string spec = absl::StrCat(folder_, "/", name, ".yaml");
+    std::ofstream(spec) << "name: " << name << "\nnodes: 1\nworking_dir: " << folder_
                         << "\ncommand: [/bin/true]\n";
-    auto submitted = StartCadre(cadre({"submit", spec, "--follow"}));
-    EXPECT_TRUE(submitted->Wait(kPatience).has_value()) << Said(*submitted) << Said(*agent);
+    auto submitted = StartCadre(Cadre({"submit", spec, "--follow"}));
+    EXPECT_TRUE(submitted->Wait(kPatience).has_value()) << Said(*submitted) << Said(*agent_);
     return submitted;
-  };
+  }
+  void ExpectRefused(const std::string& name) {
+    const auto refused = Submit(name);
+    EXPECT_EQ(refused->Wait(), 75) << Said(*refused) << Said(*agent_);
+    EXPECT_THAT(refused->standard_error(), HasSubstr("no node is left for it; tried: n0"));
+  }
+  void ExpectRuns(const std::string& name) {
+    const auto runs = Submit(name);
+    EXPECT_EQ(runs->Wait(), 0) << Said(*runs) << Said(*agent_);
+  }
+  void ExpectAGoodEnd() {
+    agent_->Kill(SIGTERM);
+    EXPECT_EQ(agent_->Wait(kPatience), 0) << Said(*agent_);
+  }
+
+  MortalServer server_;
+  const std::string folder_ = MakeTempDir("job");
+  std::unique_ptr<Process> agent_;
+};
+
+// With the thread for users' files that its first launcher was started by, or without one.
+TEST_F(AgentExhaustedTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
   for (const std::string round : {"1", "2"}) {
     const auto threads = std::distance(
-        std::filesystem::directory_iterator(absl::StrCat("/proc/", agent->pid(), "/task")), {});
+        std::filesystem::directory_iterator(absl::StrCat("/proc/", agent_->pid(), "/task")), {});
     limit_->Set(static_cast<int>(threads));
-    const auto refused = submit("refused" + round);
-    EXPECT_EQ(refused->Wait(), 75) << Said(*refused) << Said(*agent);
-    EXPECT_THAT(refused->standard_error(), HasSubstr("no node is left for it; tried: n0"));
+    ExpectRefused("refused" + round);
     limit_->SetUnlimited();
-    const auto runs = submit("runs" + round);
-    EXPECT_EQ(runs->Wait(), 0) << Said(*runs) << Said(*agent);
+    ExpectRuns("runs" + round);
   }
-  agent->Kill(SIGTERM);
-  EXPECT_EQ(agent->Wait(kPatience), 0) << Said(*agent);
+  ExpectAGoodEnd();
+}
+
+// One that itself gets none, and one whose supervisor does not.
+TEST_F(AgentExhaustedTest, AnAgentThatGetsNoDescriptorStaysAndStartsLaunchersWhenItDoes) {
+  // By now it has the threads and files that it keeps.
+  ExpectRuns("first");
+  for (const pid_t pid : {agent_->pid(), ChildOf(agent_->pid())}) {
+    ASSERT_NE(pid, 0);
+    TakeDescriptors(pid);
+    const auto meanwhile = Submit(absl::StrCat("meanwhile-", pid));
+    // A descriptor that it has may have become free.
+    if (meanwhile->Wait() != 0) {
+      EXPECT_THAT(meanwhile->standard_error(), HasSubstr(kNoDescriptor)) << Said(*agent_);
+    }
+    GiveDescriptors(pid);
+    ExpectRuns(absl::StrCat("runs-", pid));
+  }
+  ExpectAGoodEnd();
 }
 
 // The kernel's order of those that it kills for want of memory.
