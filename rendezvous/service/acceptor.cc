@@ -29,6 +29,9 @@ constexpr int kEventsPerTurn = 64;
 constexpr int kAcceptsPerTurn = 64;
 // Descriptors that were made free are free a moment later, when gRPC has closed them.
 constexpr int kPauseMs = 20;
+// One of so many newcomers makes room at once: who comes behind a crowd of them must not wait until
+// each has given way by itself.
+constexpr size_t kGiveWay = 8;
 constexpr int kMaxWaitMs = 60'000;
 
 bool IsOutOfDescriptors(int error) {
@@ -158,7 +161,9 @@ void Acceptor::Accept(int listener) {
       return;
     }
     // Before gRPC has it, whose threads may admit it at once.
-    if (!Hold(PeerOf(address), &connection)) {
+    const Peer peer = PeerOf(address);
+    // Who comes is not the one that gives way, where its first descriptor was the last.
+    if (!Hold(peer, &connection) && !(DropOldest(kGiveWay) && Hold(peer, &connection))) {
       connection.Reset();
       return MakeRoom(listener);
     }
@@ -204,14 +209,18 @@ bool Acceptor::Hold(const Peer& peer, ScopedFd* connection) {
   return true;
 }
 
-void Acceptor::MakeRoom(int listener) {
-  std::optional<Peer> gives_way;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    gives_way = newcomers_.TakeOldestOfTheMost();
+bool Acceptor::DropOldest(size_t part) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (newcomers_.size() == 0) return false;
+  for (size_t left = newcomers_.size() / part + 1; left > 0 && newcomers_.size() > 0; --left) {
+    const std::optional<Peer> gives_way = newcomers_.TakeOldestOfTheMost();
     if (gives_way.has_value()) Drop(*gives_way);
   }
-  if (!gives_way.has_value()) RefuseOne(listener);
+  return true;
+}
+
+void Acceptor::MakeRoom(int listener) {
+  if (!DropOldest(kGiveWay)) RefuseOne(listener);
   Pause();
 }
 

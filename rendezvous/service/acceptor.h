@@ -65,8 +65,10 @@ class Acceptor {
   void Accept(int listener);
   // Of a connection that is held: it has said something, or has ended.
   void Hear(int held);
-  // Where its first byte is awaited it is taken. False: it cannot be held, and is to be closed.
+  // Where its first byte is awaited it is taken. False: there is no descriptor to hold it by.
   bool Hold(const Peer& peer, ScopedFd* connection);
+  // One of `part` of the newcomers, and one at least. False: there is none.
+  bool DropOldest(size_t part);
   // Descriptors have run out: a newcomer makes room, or whoever comes next is refused.
   void MakeRoom(int listener);
   void RefuseOne(int listener);

@@ -140,6 +140,22 @@ TEST_F(AcceptorTest, WhereTheFirstByteIsAwaitedNothingIsGivenAwayBefore) {
   EXPECT_TRUE(AwaitEnd(silent));
 }
 
+TEST_F(AcceptorTest, WhoComesWithTheLastDescriptorIsServed_AndTheOldestGivesWay) {
+  Listen(100, absl::InfiniteDuration());
+  const ScopedFd first = Connect(), second = Connect();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  // Room for one connection with its second descriptor, and a half.
+  few.rlim_cur = static_cast<rlim_t>(ScopedFd(dup(0)).get()) + 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  Start();
+  EXPECT_TRUE(AwaitTaken(2));
+  EXPECT_TRUE(AwaitEnd(first));
+  EXPECT_TRUE(IsOpen(second));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 TEST_F(AcceptorTest, OutOfDescriptors_ItGoesOnAfterwards) {
   Listen(100, absl::InfiniteDuration());
   std::vector<ScopedFd> clients;
