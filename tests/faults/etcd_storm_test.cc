@@ -9,8 +9,8 @@
 #include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
-#include "tests/faults/running_job.h"
 #include "tests/faults/server_group.h"
+#include "tests/faults/store_job.h"
 #include "tests/testing/etcd_process.h"
 
 namespace cadre {
@@ -42,7 +42,7 @@ class EtcdStormTest : public testing::Test {
     ASSERT_TRUE(group_->Start(0));
     ASSERT_TRUE(group_->AwaitLeads(0));
     ASSERT_TRUE(group_->Start(1));
-    job_ = std::make_unique<RunningJob>(group_->token_file());
+    job_ = std::make_unique<StoreJob>(group_->token_file());
     for (int node = 0; node < 2; ++node) {
       job_->StartNodeAt(group_->endpoints(), "2", {"--orphan-timeout", "120s"});
     }
@@ -63,7 +63,7 @@ class EtcdStormTest : public testing::Test {
   }
 
   std::unique_ptr<ServerGroup> group_;
-  std::unique_ptr<RunningJob> job_;
+  std::unique_ptr<StoreJob> job_;
 };
 
 TEST_F(EtcdStormTest, OutOfItsQuota_ChangesAreRefusedUntilThereIsRoom) {

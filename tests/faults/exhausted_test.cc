@@ -17,7 +17,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 #include "tests/testing/process_limit.h"
 
 namespace cadre {
@@ -77,7 +77,7 @@ TEST(DescriptorsTest, ALauncherWithAnyNumberOfThemRunsOrSaysThatTheyAreTooFew) {
 TEST(DescriptorsTest, AServerThatGetsNoMoreServesWhoIsThereAndOthersLater) {
   MortalServer server;
   ASSERT_TRUE(server.Start());
-  RunningJob job(server.token_file());
+  StoreJob job(server.token_file());
   for (int node = 0; node < 2; ++node) job.StartNode(server.port(), "2");
   job.AwaitWorkers();
   const pid_t pid = server.process().pid();
@@ -153,7 +153,7 @@ TEST_F(ProcessesTest, AServerThatMayStartNoThreadServesAllTheSame) {
                    "--token-file=" + files.token_file(), "--state-dir=" + files.state_dir()});
   ASSERT_TRUE(server->WaitForLine("serving at", kPatience).has_value()) << Said(*server);
   limit_->Set(limit_->Count());
-  RunningJob job(files.token_file());
+  StoreJob job(files.token_file());
   for (int node = 0; node < 2; ++node) job.StartNode(files.port(), "2");
   job.AwaitWorkers();
   job.ExpectAdditions();

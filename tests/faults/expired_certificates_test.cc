@@ -12,7 +12,7 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "tests/end_to_end/launch.h"
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/wall_clock.h"
 
@@ -73,7 +73,7 @@ class ExpiredCertificatesTest : public testing::Test {
 TEST_F(ExpiredCertificatesTest, WhileAJobRuns_ItGoesOnAndNewOnesBringItBack) {
   ASSERT_OK(WriteTokenFile(token_, RandomToken()));
   StartServer();
-  RunningJob job(token_);
+  StoreJob job(token_);
   for (int node = 0; node < 2; ++node) {
     job.StartNode(port_, "2", {"--tls-dir", certificates_, "--orphan-timeout", "300s"});
   }

@@ -9,7 +9,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 #include "tests/testing/tcp_proxy.h"
 
 namespace cadre {
@@ -64,7 +64,7 @@ class LossyWireTest : public testing::Test {
 
   MortalServer server_;
   std::unique_ptr<TcpProxy> proxy_;
-  RunningJob job_{server_.token_file()};
+  StoreJob job_{server_.token_file()};
 };
 
 TEST_F(LossyWireTest, NothingReachesTheServer_TheOthersGoOnAndTheNodeComesBack) {

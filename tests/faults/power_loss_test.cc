@@ -13,7 +13,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 #include "tests/testing/forgetful_file_system.h"
 
 namespace cadre {
@@ -91,7 +91,7 @@ TEST_F(PowerLossTest, WhereSyncsKeepNothingItIsLost) {
 TEST_F(PowerLossTest, AtRandomMomentsNothingAcknowledgedIsLostAndWorkersGoOn) {
   Start();
   if (IsSkipped()) return;
-  RunningJob job(server_->token_file());
+  StoreJob job(server_->token_file());
   for (int node = 0; node < 2; ++node) job.StartNode(server_->port(), "2");
   job.AwaitWorkers();
   StoreClient client(*server_, "job", 4711);

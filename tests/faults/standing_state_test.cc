@@ -6,7 +6,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 #include "tests/testing/standing_file_system.h"
 
 namespace cadre {
@@ -38,7 +38,7 @@ class StandingStateTest : public testing::Test {
 
 TEST_F(StandingStateTest, ForLongerThanALease_WorkersStayNobodyIsLostAndAllGoesOn) {
   ASSERT_TRUE(server_->Start());
-  RunningJob job(server_->token_file());
+  StoreJob job(server_->token_file());
   for (int node = 0; node < 2; ++node) job.StartNode(server_->port(), "2");
   job.AwaitWorkers();
   job.ExpectAdditions();

@@ -5,7 +5,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 
 namespace cadre {
 namespace {
@@ -36,7 +36,7 @@ class SuspendTest : public testing::Test {
   }
 
   MortalServer server_;
-  RunningJob job_{server_.token_file()};
+  StoreJob job_{server_.token_file()};
 };
 
 TEST_F(SuspendTest, ANodeOverItsLease_TheOthersGoOnAndItComesBackWithoutItsOldWorkers) {

@@ -1,7 +1,7 @@
 // A job of several nodes, two workers on each (store_worker.cc), that lives through what a test
 // does around it: each worker adds to a key of its own and checks every sum. One thread.
-#ifndef CADRE_TESTS_FAULTS_RUNNING_JOB_H_
-#define CADRE_TESTS_FAULTS_RUNNING_JOB_H_
+#ifndef CADRE_TESTS_FAULTS_STORE_JOB_H_
+#define CADRE_TESTS_FAULTS_STORE_JOB_H_
 
 #include <memory>
 #include <string>
@@ -16,9 +16,9 @@ inline constexpr absl::Duration kJobPatience = absl::Seconds(60);
 // A worker's is its supervisor.
 pid_t ParentOf(pid_t pid);
 
-class RunningJob {
+class StoreJob {
  public:
-  explicit RunningJob(std::string token_file) : token_file_(std::move(token_file)) {}
+  explicit StoreJob(std::string token_file) : token_file_(std::move(token_file)) {}
 
   // One more node, whose launcher finds the server at this port of loopback.
   void StartNode(int port, const std::string& nnodes, const std::vector<std::string>& more = {});
@@ -55,4 +55,4 @@ class RunningJob {
 
 }  // namespace cadre
 
-#endif  // CADRE_TESTS_FAULTS_RUNNING_JOB_H_
+#endif  // CADRE_TESTS_FAULTS_STORE_JOB_H_

@@ -1,4 +1,4 @@
-#include "tests/faults/running_job.h"
+#include "tests/faults/store_job.h"
 
 #include <fstream>
 #include <utility>
@@ -26,13 +26,13 @@ pid_t ParentOf(pid_t pid) {
   return parent;
 }
 
-void RunningJob::StartNode(int port, const std::string& nnodes,
-                           const std::vector<std::string>& more) {
+void StoreJob::StartNode(int port, const std::string& nnodes,
+                         const std::vector<std::string>& more) {
   StartNodeAt(absl::StrCat("127.0.0.1:", port), nnodes, more);
 }
 
-void RunningJob::StartNodeAt(const std::string& endpoints, const std::string& nnodes,
-                             const std::vector<std::string>& more) {
+void StoreJob::StartNodeAt(const std::string& endpoints, const std::string& nnodes,
+                           const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {
       "run", "--nnodes=" + nnodes, "--rdzv-endpoint=" + endpoints,
       absl::StrCat("--node-name=node", nodes_.size()), "--token-file=" + token_file_,
@@ -45,25 +45,25 @@ void RunningJob::StartNodeAt(const std::string& endpoints, const std::string& nn
   ASSERT_NE(nodes_.back(), nullptr);
 }
 
-std::vector<ProbeLine> RunningJob::Workers(size_t node, int generation) {
+std::vector<ProbeLine> StoreJob::Workers(size_t node, int generation) {
   std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, kJobPatience);
   EXPECT_EQ(probes.size(), 2u) << Said(*nodes_[node]);
   for (const ProbeLine& probe : probes) EXPECT_EQ(probe.generation, generation);
   return probes;
 }
 
-void RunningJob::AwaitWorkers(int generation) {
+void StoreJob::AwaitWorkers(int generation) {
   workers_.clear();
   for (size_t i = 0; i < nodes_.size(); ++i) workers_.push_back(Workers(i, generation));
 }
 
-std::string RunningJob::Await(size_t node, const std::string& line) {
+std::string StoreJob::Await(size_t node, const std::string& line) {
   const auto said = nodes_[node]->WaitForLine(line, kJobPatience);
   EXPECT_TRUE(said.has_value()) << line << "\n" << Said(*nodes_[node]);
   return said.value_or("");
 }
 
-void RunningJob::ExpectAdditions() {
+void StoreJob::ExpectAdditions() {
   for (const auto& node : nodes_) {
     if (node == nullptr) continue;
     EXPECT_EQ(node->WaitForLines("added generation=", kEnough, kJobPatience).size(), kEnough)
@@ -71,7 +71,7 @@ void RunningJob::ExpectAdditions() {
   }
 }
 
-int RunningJob::Acknowledged(size_t node, int generation) {
+int StoreJob::Acknowledged(size_t node, int generation) {
   // Reads what is there.
   nodes_[node]->WaitForLine("there is no such line", absl::Milliseconds(1));
   const std::string& all = nodes_[node]->standard_output();
@@ -81,7 +81,7 @@ int RunningJob::Acknowledged(size_t node, int generation) {
   return count;
 }
 
-void RunningJob::ExpectUndisturbed() {
+void StoreJob::ExpectUndisturbed() {
   for (const auto& workers : workers_) {
     for (const ProbeLine& worker : workers) {
       EXPECT_TRUE(IsAlive(worker.pid)) << "rank " << worker.rank;
@@ -89,7 +89,7 @@ void RunningJob::ExpectUndisturbed() {
   }
 }
 
-void RunningJob::Finish() {
+void StoreJob::Finish() {
   std::ofstream(done_) << "now";
   for (const auto& node : nodes_) {
     if (node == nullptr) continue;
