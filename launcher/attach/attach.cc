@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "agent/link/grpc_link.h"
-#include "base/bearer_token.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "base/user_directory.h"
@@ -201,11 +200,8 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   }
   if (!routed.empty()) attachment.address = routed;
   ASSIGN_OR_RETURN(const FoundToken token, TokenFor(options, attachment));
-  // An agent of 0.2, which speaks in clear, started this launcher: its files were replaced.
-  const bool insecure =
-      options.insecure || (options.tls_dir.empty() && IsPartTokenBefore(token.token));
   ASSIGN_OR_RETURN(link.security,
-                   SecurityOf(options.tls_dir, insecure, token, attachment.loopback));
+                   SecurityOf(options.tls_dir, options.insecure, token, attachment.loopback));
   // It runs as the job's user, without the node's own certificate.
   link.security.nameless = options.part != 0;
   link.token = token.token;

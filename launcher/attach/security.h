@@ -22,8 +22,9 @@ inline constexpr char kInsecureNotice[] =
     "answers in the server's place, has the token and may do all that it allows";
 
 // Mutual TLS by --tls-dir; otherwise TLS by the key that the token names. In clear: with
-// --insecure, and on loopback where the token names no key. Both sides decide alike, since both
-// have the token. INVALID_ARGUMENT: a token that names no key, off loopback; both flags.
+// --insecure, and where the token names no key on loopback or as a launcher's of Cadre 0.2. Both
+// sides decide alike, since both have the token. INVALID_ARGUMENT: a token that names no key, off
+// loopback; both flags.
 absl::StatusOr<rpc::TransportSecurity> SecurityOf(const std::string& tls_dir, bool insecure,
                                                   const FoundToken& token, bool loopback);
 

@@ -33,6 +33,12 @@ TEST(SecurityTest, AChosenSecretIsForLoopbackAlone) {
                                  "certificates (--tls-dir)")));
 }
 
+TEST(SecurityTest, ALaunchersTokenFromAnAgentOfBeforeMeansClearText) {
+  const auto security = SecurityOf("", false, {PartToken(RandomToken(), 0, 12, "job")}, false);
+  ASSERT_OK(security);
+  EXPECT_FALSE(security->by_token);
+}
+
 TEST(SecurityTest, FlagsSayOtherwise) {
   const auto insecure = SecurityOf("", true, {RandomToken()}, /*loopback=*/false);
   ASSERT_OK(insecure);

@@ -175,6 +175,31 @@ TEST_F(UpgradeTest, BackToTheVersionBefore) {
   for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
 }
 
+// As a package does it. What is started from them then is of this version.
+TEST_F(UpgradeTest, FilesAreReplacedUnderALauncherThatRuns) {
+  const auto put = [&](const std::string& cadre) {
+    for (const char* name : {"/cadre", "/cadre-supervisor"}) {
+      const std::string from = std::filesystem::path(cadre).parent_path().string() + name;
+      std::filesystem::copy_file(from, directory_ + name + ".new");
+      std::filesystem::rename(directory_ + name + ".new", directory_ + name);
+    }
+  };
+  StartServer(new_, {"--insecure"});
+  put(old_);
+  std::unique_ptr<Process> nodes[] = {StartNode(directory_ + "/cadre", 0), StartNode(new_, 1)};
+  for (const auto& node : nodes) Meet(*node, 1);
+  put(new_);
+  pid_t supervisor = 0;
+  std::ifstream(absl::StrCat("/proc/", nodes[0]->pid(), "/task/", nodes[0]->pid(), "/children")) >>
+      supervisor;
+  ASSERT_GT(supervisor, 0);
+  kill(supervisor, SIGKILL);
+  EXPECT_TRUE(nodes[0]->WaitForLine("another one is started", kPatience)) << Said(*nodes[0]);
+  for (const auto& node : nodes) Meet(*node, 2);
+  Touch("done");
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+}
+
 TEST_F(UpgradeTest, EachLibraryUnderEachLauncher) {
   Touch("done");
   for (const auto& [cadre, worker] : {std::pair(old_, new_worker_), {new_, old_worker_}}) {

@@ -220,6 +220,20 @@ TEST_F(DocumentationTest, OperatingAServer) {
           {"cadre status --server 10.0.0.5,10.0.0.6 --token-file token", "succeeded"}});
 }
 
+TEST_F(DocumentationTest, Upgrading) {
+  Follow("docs/upgrading.md",
+         {{"cadre server --host 10.0.0.5 --token-file token", "serving", {"node1"}, Until::kSpoken},
+          {"cadre server --insecure --host 10.0.0.5 --token-file token",
+           "serving",
+           {"node1"},
+           Until::kForever},
+          {"cadre agent --server 10.0.0.5 --token-file token",
+           "node node2 is in the cluster",
+           {"node2"},
+           Until::kForever},
+          {"cadre nodes --server 10.0.0.5 --token-file token", "node2"}});
+}
+
 TEST_F(DocumentationTest, OneFileForAMachine) {
   const std::string yaml = DocumentedYaml(Page("docs/operating_a_server.md"));
   std::ofstream(directory_ + "/cadre.yaml")
