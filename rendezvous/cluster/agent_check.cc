@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/versions.h"
 
 namespace cadre::cluster {
 namespace {
@@ -39,7 +40,7 @@ absl::Status CheckAgent(const v1::AgentJoined& agent) {
                      "; 1 to ", kMaxCpusPerNode, ", at most ", state::kMaxSlotsPerNode,
                      " and at most ", kMaxLabels, " are allowed"));
   }
-  return absl::OkStatus();
+  return rpc::CheckVersions("the server", rpc::ThisVersion(), "this node", rpc::VersionIn(agent));
 }
 
 absl::Status CheckNewNode(const std::string& node, const state::Cluster& cluster) {

@@ -12,7 +12,7 @@
 
 namespace cadre::cluster {
 
-// INVALID_ARGUMENT.
+// INVALID_ARGUMENT. UNAVAILABLE: its version of Cadre and this one do not work together.
 absl::Status CheckAgent(const v1::AgentJoined& agent);
 
 // A node that the cluster has is no new one. ALREADY_EXISTS: another one's name differs in case

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "rpc/versions.h"
 
 namespace cadre::cluster {
 namespace {
@@ -47,6 +48,14 @@ TEST(CheckAgentTest, TextsHaveNoControlCharacters) {
   agent = Joined();
   agent.set_node("");
   EXPECT_EQ(CheckAgent(agent).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CheckAgentTest, OfAVersionTooFarAwayItIsRefused) {
+  v1::AgentJoined agent = Joined();
+  agent.mutable_version()->set_minor(rpc::kMinorVersion + 1);
+  EXPECT_TRUE(CheckAgent(agent).ok());
+  agent.mutable_version()->set_minor(rpc::kMinorVersion + 2);
+  EXPECT_EQ(CheckAgent(agent).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(CheckNewNodeTest, ANameThatDiffersInCaseAloneIsTaken) {

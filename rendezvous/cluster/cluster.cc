@@ -50,8 +50,6 @@ void Cluster::AgentSaid(StreamId stream, const v1::NodeMessage& message) {
 absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
   const v1::AgentJoined& joined = message.agent().joined();
   RETURN_IF_ERROR(CheckAgent(joined));
-  RETURN_IF_ERROR(
-      rpc::CheckVersions("the server", rpc::ThisVersion(), "this node", rpc::VersionIn(joined)));
   if (!context_.config.only_job.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("this endpoint is served by a launcher of job ", context_.config.only_job,
@@ -66,23 +64,10 @@ absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
   return CheckNewNode(joined.node(), context_.state.cluster);
 }
 
-absl::Status Cluster::CheckLauncher(const v1::NodeMessage& message) const {
-  RETURN_IF_ERROR(cluster::CheckLauncher(context_.state, message));
-  const v1::Join& join = message.join();
-  const Agent* agent = agents_.Find(join.node());
-  const bool gives_others = agent != nullptr && agent->stream.has_value() &&
-                            rpc::IsSince(agent->version, rpc::kPartTokenSince);
-  if (!join.caller().part_token_before() || !gives_others) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      absl::StrCat("the token of part ", join.part(),
-                   " is of an earlier version of Cadre than the agent of node ", join.node()));
-}
-
 void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
   const v1::AgentJoined& joined = message.agent().joined();
   const std::string& node = joined.node();
-  const Agent* before = agents_.Find(node);
-  if (before != nullptr && before->stream.has_value()) {
+  if (const Agent* before = agents_.Find(node); before != nullptr && before->stream.has_value()) {
     out_.Close(*before->stream,
                absl::AbortedError("a newer stream of the same agent took this one's place"));
   }

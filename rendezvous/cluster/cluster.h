@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/status_macros.h"
 #include "base/time.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
@@ -86,9 +87,11 @@ class Cluster {
   // The server can save again: agents that are gone have a whole lease to come back.
   void AwaitAbsent() { agents_.AwaitAbsent(context_.clock.lease_now()); }
 
-  // FAILED_PRECONDITION, as in parts.h. UNAUTHENTICATED: a token of the version before, from an
-  // agent that gives better ones.
-  absl::Status CheckLauncher(const v1::NodeMessage& message) const;
+  // As in parts.h.
+  absl::Status CheckLauncher(const v1::NodeMessage& join) const {
+    RETURN_IF_ERROR(CheckPartToken(agents_, join));
+    return cluster::CheckLauncher(context_.state, join);
+  }
   // What a submitted job waits for in the queue, or while it gathers: launchers on nodes that it
   // has, and nodes that it lacks. Empty: nothing.
   std::string WaitsFor(const state::Job& job, MonoTime at) const;

@@ -31,6 +31,9 @@ bool IsLastPart(const state::State& state, const v1::Part& part);
 // launcher's token those of its own part, so a job that was submitted shows itself to its own
 // launchers only.
 absl::Status CheckLauncher(const state::State& state, const v1::NodeMessage& message);
+// UNAUTHENTICATED: its launcher has a token of the version before, and the node's agent is of one
+// that gives better ones.
+absl::Status CheckPartToken(const Agents& agents, const v1::NodeMessage& message);
 
 // Launchers that have not joined yet, as what is waited for. Empty: none.
 std::string LaunchersAwaited(const state::State& state, const state::Job& job);

@@ -100,10 +100,6 @@ Acceptor::Acceptor(const AcceptorOptions& options, std::vector<ScopedFd> listene
 Acceptor::~Acceptor() { Stop(); }
 
 void Acceptor::Stop() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
   if (thread_.joinable()) thread_.join();

@@ -96,7 +96,6 @@ class Acceptor {
   std::map<int, Peer> peers_;
   // By the second descriptor: connections that have said nothing yet.
   std::map<int, ScopedFd> silent_;
-  bool stopping_ = false;
 
   std::thread thread_;
 };
