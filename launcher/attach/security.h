@@ -21,6 +21,11 @@ inline constexpr char kInsecureNotice[] =
     "--insecure: nothing is encrypted and the server proves nothing; whoever reads the network, or "
     "answers in the server's place, has the token and may do all that it allows";
 
+// And to a server.
+inline constexpr char kServesClearNotice[] =
+    "--insecure: who comes in clear text is served as well; whoever reads the network has the "
+    "tokens of those and may do all that they allow";
+
 // Mutual TLS by --tls-dir; otherwise TLS by the key that the token names. In clear: with
 // --insecure, and where the token names no key on loopback or as a launcher's of Cadre 0.2. Both
 // sides decide alike, since both have the token. INVALID_ARGUMENT: a token that names no key, off

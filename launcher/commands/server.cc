@@ -82,7 +82,7 @@ struct Asked {
   std::string state_dir;
   std::optional<log::EtcdOptions> etcd;
   std::optional<web::DashboardOptions> http;
-  // What crosses the network is in clear, because --insecure said so.
+  // What crosses the network may be in clear, because --insecure said so.
   bool insecure = false;
 };
 
@@ -184,7 +184,7 @@ int Run(const Parsed& parsed) {
                                  EscapeControl(line), "\n"));
   };
   asked->listen.log = log;
-  if (asked->insecure) log(kInsecureNotice);
+  if (asked->insecure) log(kServesClearNotice);
   // A port in use is the clearer message where the state is in use with it.
   absl::Status started = service::CheckListen(asked->listen.host, asked->listen.port);
   Served serving;
