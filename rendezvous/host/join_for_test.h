@@ -7,6 +7,7 @@
 #include <string>
 
 #include "proto/rendezvous.pb.h"
+#include "rpc/versions.h"
 
 namespace cadre::host {
 
@@ -23,6 +24,7 @@ inline v1::NodeMessage JoinForTest(const std::string& node, uint32_t min_nodes,
   join->set_slots(2);
   join->set_wanted_node_rank(-1);
   join->set_held_port(29500);
+  *join->mutable_version() = rpc::ThisVersion();
   v1::JobSpec* spec = join->mutable_spec();
   spec->set_name("job");
   spec->add_command("true");

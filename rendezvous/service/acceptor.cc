@@ -61,6 +61,11 @@ void Watch(int epoll, int fd, uint32_t events) {
   epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
+bool SomebodyComes(int listener) {
+  pollfd ready = {listener, POLLIN, 0};
+  return poll(&ready, 1, 0) > 0;
+}
+
 ScopedFd OpenReserve() { return ScopedFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
@@ -153,7 +158,8 @@ void Acceptor::Accept(int listener) {
     if (!connection.ok()) {
       const int error = errno;
       if (error == ECONNABORTED || error == EINTR) continue;
-      if (IsOutOfDescriptors(error)) MakeRoom(listener);
+      // The kernel looks for a descriptor first, also where nobody comes.
+      if (IsOutOfDescriptors(error) && SomebodyComes(listener)) MakeRoom(listener);
       return;
     }
     // Before gRPC has it, whose threads may admit it at once.
