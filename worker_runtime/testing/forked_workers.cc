@@ -1,17 +1,19 @@
 #include "worker_runtime/testing/forked_workers.h"
 
-#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -40,7 +42,9 @@ struct SharedStore {
     char value[kMaxValue];
   };
   pthread_mutex_t mutex;
-  pthread_cond_t changed;
+  // Counts changes. A futex, since a condition of glibc's lets nobody through any more once a
+  // process that waits for it was killed.
+  std::atomic<uint32_t> changes;
   Entry entries[kMaxEntries];
 };
 
@@ -60,11 +64,6 @@ SharedStore* MapStore() {
   // A rank that is killed while it holds the lock must not stop the others.
   pthread_mutexattr_setrobust(&mutex, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&store->mutex, &mutex);
-  pthread_condattr_t condition;
-  pthread_condattr_init(&condition);
-  pthread_condattr_setpshared(&condition, PTHREAD_PROCESS_SHARED);
-  pthread_condattr_setclock(&condition, CLOCK_MONOTONIC);
-  pthread_cond_init(&store->changed, &condition);
   return store;
 }
 
@@ -93,23 +92,25 @@ class ForkedWorker : public Worker {
   }
 
   Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) override {
-    timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const timespec left = absl::ToTimespec(
-        std::clamp(absl::FromChrono(timeout), absl::ZeroDuration(), absl::Hours(1)));
-    until.tv_sec += left.tv_sec + (until.tv_nsec + left.tv_nsec) / 1000000000;
-    until.tv_nsec = (until.tv_nsec + left.tv_nsec) % 1000000000;
-    StoreLock lock(store_);
-    SharedStore::Entry* entry = Find(key);
-    while (entry == nullptr) {
-      const int error = pthread_cond_timedwait(&store_->changed, &store_->mutex, &until);
-      if (error == EOWNERDEAD) pthread_mutex_consistent(&store_->mutex);
-      entry = Find(key);
-      if (error == ETIMEDOUT && entry == nullptr) {
+    const absl::Duration patience =
+        std::clamp(absl::FromChrono(timeout), absl::ZeroDuration(), absl::Hours(1));
+    const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(patience);
+    for (;;) {
+      uint32_t changes = 0;
+      {
+        StoreLock lock(store_);
+        if (const SharedStore::Entry* entry = Find(key)) {
+          return std::string(entry->value, entry->size);
+        }
+        changes = store_->changes;
+      }
+      const absl::Duration left = absl::FromChrono(end - std::chrono::steady_clock::now());
+      if (left <= absl::ZeroDuration()) {
         return DeadlineExceededError(absl::StrCat("no key \"", ToAbsl(key), "\" came"));
       }
+      const timespec wait = absl::ToTimespec(left);
+      syscall(SYS_futex, &store_->changes, FUTEX_WAIT, changes, &wait, nullptr, 0);
     }
-    return std::string(entry->value, entry->size);
   }
 
   Result<int64_t> Add(std::string_view key, int64_t delta) override {
@@ -186,7 +187,8 @@ class ForkedWorker : public Worker {
     memcpy(entry->value, value.data(), value.size());
     entry->size = static_cast<uint32_t>(value.size());
     entry->used = true;
-    pthread_cond_broadcast(&store_->changed);
+    ++store_->changes;
+    syscall(SYS_futex, &store_->changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
     return OkStatus();
   }
 
