@@ -34,8 +34,8 @@ TEST_F(ClusterLaunchersTest, AVerdictSaysHowALauncherEndedThatItsAgentSawEnding)
   }
 }
 
-// An agent of 0.2 makes its launchers tokens that fit every state of the server; once it is upgraded
-// they open nothing any more.
+// An agent of 0.2 makes its launchers tokens that fit every state of the server; once it is
+// upgraded they open nothing any more.
 TEST_F(ClusterLaunchersTest, ATokenOfTheVersionBeforeIsGoodWhereTheAgentIsOfThat) {
   for (const bool upgraded : {false, true}) {
     core_ = std::make_unique<Core>(CoreConfig());
