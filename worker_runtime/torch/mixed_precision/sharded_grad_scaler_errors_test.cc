@@ -9,7 +9,7 @@
 #include "cadre/torch/sharded_grad_scaler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/torch/scaled_training_for_test.h"
+#include "worker_runtime/torch/mixed_precision/scaled_training_for_test.h"
 
 namespace cadre::nn {
 namespace {

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/version.h"
-#include "worker_runtime/torch/scaled_training_for_test.h"
+#include "worker_runtime/torch/mixed_precision/scaled_training_for_test.h"
 
 namespace cadre::nn {
 namespace {

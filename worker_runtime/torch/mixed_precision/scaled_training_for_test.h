@@ -1,6 +1,6 @@
 // What the tests of ShardedGradScaler train, in each of the wrappers.
-#ifndef CADRE_WORKER_RUNTIME_TORCH_SCALED_TRAINING_FOR_TEST_H_
-#define CADRE_WORKER_RUNTIME_TORCH_SCALED_TRAINING_FOR_TEST_H_
+#ifndef CADRE_WORKER_RUNTIME_TORCH_MIXED_PRECISION_SCALED_TRAINING_FOR_TEST_H_
+#define CADRE_WORKER_RUNTIME_TORCH_MIXED_PRECISION_SCALED_TRAINING_FOR_TEST_H_
 
 #include <functional>
 #include <limits>
@@ -158,4 +158,4 @@ inline torch::Tensor LossOf(Communicator& communicator, Trained& trained, int st
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_WORKER_RUNTIME_TORCH_SCALED_TRAINING_FOR_TEST_H_
+#endif  // CADRE_WORKER_RUNTIME_TORCH_MIXED_PRECISION_SCALED_TRAINING_FOR_TEST_H_
