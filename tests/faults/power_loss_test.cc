@@ -2,16 +2,12 @@
 // Whatever was acknowledged is there when it comes back. Needs /dev/fuse; skipped without.
 #include <signal.h>
 
-#include <atomic>
 #include <fstream>
-#include <random>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
+#include "tests/faults/counted_additions.h"
 #include "tests/faults/mortal_server.h"
 #include "tests/faults/store_job.h"
 #include "tests/testing/forgetful_file_system.h"
@@ -94,32 +90,9 @@ TEST_F(PowerLossTest, AtRandomMomentsNothingAcknowledgedIsLostAndWorkersGoOn) {
   StoreJob job(server_->token_file());
   for (int node = 0; node < 2; ++node) job.StartNode(server_->port(), "2");
   job.AwaitWorkers();
-  StoreClient client(*server_, "job", 4711);
-  std::atomic<bool> stop{false};
-  absl::Mutex mutex;
-  int64_t acknowledged = 0;
-  std::thread adder([&] {
-    for (int64_t i = 1; !stop; ++i) {
-      const absl::StatusOr<int64_t> sum = client.Add("count", i);
-      ASSERT_THAT(sum, IsOk());
-      // Lost, it would be less; done twice, more.
-      ASSERT_EQ(*sum, i);
-      const absl::MutexLock lock(&mutex);
-      acknowledged = i;
-    }
-  });
-  std::minstd_rand random(1);
+  CountedAdditions additions(*server_);
   for (int cycle = 0; cycle < kCycles && !HasFailure(); ++cycle) {
-    {
-      const absl::MutexLock lock(&mutex);
-      const int64_t enough = acknowledged + 1 + static_cast<int64_t>(random() % 8);
-      const auto come = [&] { return acknowledged >= enough; };
-      EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&come), kPatience));
-    }
-    // Anywhere in what the server does next.
-    const absl::Time moment = absl::Now() + absl::Microseconds(random() % 10000);
-    while (absl::Now() < moment) {
-    }
+    additions.AwaitAnyMoment();
     LosePower(cycle % 2 == 0 ? Lost::kAll : Lost::kSome);
     if (!server_->Start()) break;
     for (size_t node = 0; node < job.size(); ++node) {
@@ -127,9 +100,7 @@ TEST_F(PowerLossTest, AtRandomMomentsNothingAcknowledgedIsLostAndWorkersGoOn) {
     }
     job.ExpectUndisturbed();
   }
-  stop = true;
-  adder.join();
-  printf("%d losses of power, %lld additions\n", kCycles, static_cast<long long>(acknowledged));
+  printf("%d losses of power, %lld additions\n", kCycles, static_cast<long long>(additions.Stop()));
   job.Finish();
   for (size_t node = 0; node < job.size(); ++node) {
     EXPECT_THAT(job.node(node).standard_output(), testing::Not(HasSubstr("generation=2")));

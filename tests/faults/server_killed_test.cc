@@ -6,18 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/status_matchers.h"
+#include "tests/faults/counted_additions.h"
 #include "tests/faults/mortal_server.h"
 
 namespace cadre {
@@ -117,35 +115,12 @@ TEST_F(ServerKilledTest, AtRandomMomentsNothingAcknowledgedIsLost) {
   ASSERT_TRUE(server_.Start());
   StartJob(false);
   AwaitWorkers();
-  StoreClient client(server_, "job", 4711);
-  std::atomic<bool> stop{false};
-  absl::Mutex mutex;
-  int64_t acknowledged = 0;
-  std::thread adder([&] {
-    for (int64_t i = 1; !stop; ++i) {
-      const absl::StatusOr<int64_t> sum = client.Add("count", i);
-      ASSERT_THAT(sum, IsOk());
-      // Lost, it would be less; done twice, more.
-      ASSERT_EQ(*sum, i);
-      const absl::MutexLock lock(&mutex);
-      acknowledged = i;
-    }
-  });
-  std::minstd_rand random(1);
+  CountedAdditions additions(server_);
   const int cycles = Cycles();
   // Of the server, and from the kill until both agents were back.
   std::vector<absl::Duration> starts, returns;
   for (int cycle = 0; cycle < cycles && !HasFailure(); ++cycle) {
-    {
-      const absl::MutexLock lock(&mutex);
-      const int64_t enough = acknowledged + 1 + static_cast<int64_t>(random() % 8);
-      const auto come = [&] { return acknowledged >= enough; };
-      EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&come), absl::Seconds(20)));
-    }
-    // Anywhere in what the server does next.
-    const absl::Time moment = absl::Now() + absl::Microseconds(random() % 10000);
-    while (absl::Now() < moment) {
-    }
+    additions.AwaitAnyMoment();
     const absl::Time killed = absl::Now();
     server_.Kill();
     const absl::Time begin = absl::Now();
@@ -155,8 +130,7 @@ TEST_F(ServerKilledTest, AtRandomMomentsNothingAcknowledgedIsLost) {
     returns.push_back(absl::Now() - killed);
     ExpectWorkersAlive();
   }
-  stop = true;
-  adder.join();
+  const int64_t acknowledged = additions.Stop();
   EXPECT_LT(server_.slowest_start(), kBackWithin);
   ASSERT_EQ(returns.size(), static_cast<size_t>(cycles));
   printf("%d cycles, %lld additions\nserver starts: %s\nboth agents back: %s\n", cycles,
