@@ -52,7 +52,9 @@ void Fields(Io& io, StartedFrame& f) {
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {
   io(f.group, f.pid, f.exit_code, f.signal, f.core_dumped, f.exec_errno, f.exec_step,
-     f.out_of_memory, f.memory_limit, f.last_lines, f.error_json);
+     f.out_of_memory);
+  if (io.version() > kFramesBefore) io(f.memory_limit);
+  io(f.last_lines, f.error_json);
 }
 template <typename Io>
 void Fields(Io& io, OutputFrame& f) {

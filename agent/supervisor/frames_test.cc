@@ -112,6 +112,9 @@ TEST(FramesTest, ThoseOfBeforeAreAsTheyWere) {
   ASSERT_OK(next);
   EXPECT_EQ(std::get<StartedFrame>(**next).was, 3u);
   EXPECT_FALSE(std::get<StartedFrame>(**next).warm);
+  // Length, kind, group, pid, exit code, signal, core, errno, step, out of memory, two texts.
+  EXPECT_EQ(EncodeFrame(ExitedFrame{}, kFramesBefore).size(),
+            size_t{4 + 1 + 8 + 4 + 4 + 4 + 1 + 4 + 4 + 1 + 4 + 4});
 }
 
 TEST(FramesTest, WhatThoseOfBeforeDoNotKnowIsNotSaid) {
