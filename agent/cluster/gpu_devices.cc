@@ -21,10 +21,6 @@ constexpr uint32_t kNvidiaMajor = 195;
 constexpr uint32_t kFirstControlMinor = 254;
 constexpr uint32_t kLastControlMinor = 255;
 
-std::string Content(const std::string& path) {
-  return supervisor::ReadKernelFile(path).value_or("");
-}
-
 // Majors by what /proc/devices calls the driver, which is one or the other with its version.
 void AddMajors(absl::string_view text, std::set<uint32_t>* majors) {
   // Block devices come after the character devices.
@@ -64,7 +60,8 @@ std::map<std::string, uint32_t> GpusByAddress(const std::string& root) {
   std::map<std::string, uint32_t> gpus;
   const std::string driver = root + "/proc/driver/nvidia/gpus";
   for (const std::string& address : supervisor::Subdirectories(driver)) {
-    const auto minor = MinorOf(Content(absl::StrCat(driver, "/", address, "/information")));
+    const auto minor =
+        MinorOf(supervisor::KernelFileText(absl::StrCat(driver, "/", address, "/information")));
     if (minor.has_value()) gpus[address] = *minor;
   }
   return gpus;
@@ -91,13 +88,14 @@ std::map<uint32_t, NodeGpu> GpusToGive(const std::vector<Gpu>& found,
 GpuDevices FindGpuDevices(const std::string& root) {
   GpuDevices devices;
   devices.majors.insert(kNvidiaMajor);
-  AddMajors(Content(root + "/proc/devices"), &devices.majors);
+  AddMajors(supervisor::KernelFileText(root + "/proc/devices"), &devices.majors);
   const std::map<std::string, uint32_t> gpus = GpusByAddress(root);
   const std::string drm = root + "/sys/class/drm";
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(drm, error)) {
-    const std::string name = entry.path().string();
-    const auto node = NodeOf(Content(name + "/dev"));
+  for (auto entry = fs::directory_iterator(drm, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().string();
+    const auto node = NodeOf(supervisor::KernelFileText(name + "/dev"));
     // Of a card's outputs, which are no devices, there is none.
     if (!node.has_value()) continue;
     std::error_code ignored;

@@ -48,6 +48,11 @@ Spawned SpawnInto(State& state, uint64_t serial, const StartFrame& start, const 
     Complain(absl::StrCat("workers cannot be put into ", state.cgroups.root(),
                           "; what they leave behind is looked for in /proc"));
   }
+  if (start.containment.asked && state.cgroups.usable() && !spawned.in_cgroup && spawned.pid > 0) {
+    const std::string undone =
+        absl::StrCat("no job is contained: workers cannot be put into ", state.cgroups.root());
+    if (state.uncontained.insert(undone).second) Complain(undone);
+  }
   return spawned;
 }
 

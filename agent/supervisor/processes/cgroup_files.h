@@ -29,6 +29,10 @@ std::vector<std::string> Subdirectories(const std::string& path);
 
 // A kernel file as it is now, at most 64 KiB of it; nullopt when it cannot be read.
 std::optional<std::string> ReadKernelFile(const std::string& path);
+// The same; "" when it cannot be read.
+inline std::string KernelFileText(const std::string& path) {
+  return ReadKernelFile(path).value_or("");
+}
 
 // False: it could not be written, and errno says why.
 bool WriteKernelFile(const std::string& path, absl::string_view text);

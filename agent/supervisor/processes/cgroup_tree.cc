@@ -65,14 +65,7 @@ CgroupTree CgroupTree::Open(const std::string& id) {
   }
   tree.root_ = root;
   tree.parent_ = parent;
-  const std::string controllers =
-      ReadKernelFile(absl::StrCat(root, "/cgroup.controllers")).value_or("");
-  const std::vector<std::string> names =
-      absl::StrSplit(absl::StripAsciiWhitespace(controllers), ' ');
-  if (std::find(names.begin(), names.end(), "memory") != names.end()) {
-    tree.memory_per_group_ =
-        WriteKernelFile(absl::StrCat(root, "/cgroup.subtree_control"), "+memory");
-  }
+  tree.memory_per_group_ = PassOnFrom("memory", root).empty();
   tree.FindMemoryCounter(own);
   tree.RemoveDeadTrees(parent);
   return tree;
@@ -112,14 +105,22 @@ std::vector<std::string> CgroupTree::Contain(uint64_t serial, const Containment&
   if (!usable()) return {absl::StrCat("no job is contained: ", degraded_)};
   // Not before somebody asks: processes may have to move for it.
   const std::string memory = PassOn("memory", parent_, root_);
-  PassOn("pids", parent_, root_);
-  if (containment.memory_bytes == 0 || memory.empty()) {
-    return ContainCgroup(PathOf(serial), containment);
+  const std::string pids = PassOn("pids", parent_, root_);
+  // From now on each group has a counter of its own.
+  if (memory.empty()) memory_per_group_ = true;
+  Containment possible = containment;
+  std::vector<std::string> undone;
+  if (possible.memory_bytes != 0 && !memory.empty()) {
+    possible.memory_bytes = 0;
+    undone.push_back(absl::StrCat(kNoMemoryLimit, memory));
   }
-  Containment without = containment;
-  without.memory_bytes = 0;
-  std::vector<std::string> undone = ContainCgroup(PathOf(serial), without);
-  undone.push_back(absl::StrCat(kNoMemoryLimit, memory));
+  if (possible.max_pids != 0 && !pids.empty()) {
+    possible.max_pids = 0;
+    undone.push_back(absl::StrCat("the processes of jobs are not bounded: ", pids));
+  }
+  for (std::string& line : ContainCgroup(PathOf(serial), possible)) {
+    undone.push_back(std::move(line));
+  }
   return undone;
 }
 

@@ -28,7 +28,6 @@ void Limit(const std::string& path, const Containment& containment,
            std::vector<std::string>* undone) {
   WriteKernelFile(path + "/cgroup.max.depth", kMaxDepth);
   WriteKernelFile(path + "/cgroup.max.descendants", kMaxCgroups);
-  // A bound on processes is there in any case; where it cannot be had, nobody asked for it.
   if (containment.max_pids != 0) {
     WriteKernelFile(path + "/pids.max", absl::StrCat(containment.max_pids));
   }

@@ -27,12 +27,10 @@ bool IsIn(absl::string_view controller, absl::string_view list) {
   return std::find(names.begin(), names.end(), controller) != names.end();
 }
 
-std::string Content(const std::string& path) { return ReadKernelFile(path).value_or(""); }
-
 // Empty: they have moved.
 std::string MoveHome(const std::string& parent) {
   std::vector<pid_t> pids;
-  const std::string processes = Content(parent + "/cgroup.procs");
+  const std::string processes = KernelFileText(parent + "/cgroup.procs");
   for (const absl::string_view line : absl::StrSplit(processes, '\n', absl::SkipEmpty())) {
     pid_t pid = 0;
     // One of another pid namespace is 0.
@@ -53,22 +51,22 @@ std::string MoveHome(const std::string& parent) {
   return "";
 }
 
-std::string PassOnTo(absl::string_view controller, const std::string& cgroup) {
+}  // namespace
+
+std::string PassOnFrom(absl::string_view controller, const std::string& cgroup) {
   const std::string file = cgroup + "/cgroup.subtree_control";
-  if (IsIn(controller, Content(file))) return "";
+  if (IsIn(controller, KernelFileText(file))) return "";
   if (WriteKernelFile(file, absl::StrCat("+", controller))) return "";
   return absl::StrCat(cgroup, " does not pass on ", controller, ": ", strerror(errno));
 }
 
-}  // namespace
-
 ControllerFiles ReadControllerFiles() {
   ControllerFiles files;
   const std::string mount = CgroupMount();
-  files.kernel = Content("/proc/cgroups");
-  files.everywhere = Content(mount + "/cgroup.controllers");
-  files.place = mount + PathIn(Content("/proc/self/cgroup"), "");
-  files.here = Content(files.place + "/cgroup.controllers");
+  files.kernel = KernelFileText("/proc/cgroups");
+  files.everywhere = KernelFileText(mount + "/cgroup.controllers");
+  files.place = mount + PathIn(KernelFileText("/proc/self/cgroup"), "");
+  files.here = KernelFileText(files.place + "/cgroup.controllers");
   return files;
 }
 
@@ -99,22 +97,22 @@ std::string WhyWithout(absl::string_view controller, const ControllerFiles& file
 
 std::string PassOn(absl::string_view controller, const std::string& parent,
                    const std::string& root) {
-  if (!IsIn(controller, Content(root + "/cgroup.controllers"))) {
+  if (!IsIn(controller, KernelFileText(root + "/cgroup.controllers"))) {
     ControllerFiles files = ReadControllerFiles();
     files.place = parent;
-    files.here = Content(parent + "/cgroup.controllers");
+    files.here = KernelFileText(parent + "/cgroup.controllers");
     const std::string without = WhyWithout(controller, files);
     if (!without.empty()) return without;
-    std::string refused = PassOnTo(controller, parent);
+    std::string refused = PassOnFrom(controller, parent);
     // EBUSY, which the kernel gives for processes.
-    if (!refused.empty() && !Content(parent + "/cgroup.procs").empty()) {
+    if (!refused.empty() && !KernelFileText(parent + "/cgroup.procs").empty()) {
       const std::string stays = MoveHome(parent);
       if (!stays.empty()) return stays;
-      refused = PassOnTo(controller, parent);
+      refused = PassOnFrom(controller, parent);
     }
     if (!refused.empty()) return refused;
   }
-  return PassOnTo(controller, root);
+  return PassOnFrom(controller, root);
 }
 
 }  // namespace cadre::supervisor

@@ -21,6 +21,9 @@ ControllerFiles ReadControllerFiles();
 // Why cgroups that are made in `place` cannot have it; empty: they can. Pure.
 std::string WhyWithout(absl::string_view controller, const ControllerFiles& files);
 
+// Has `cgroup` pass the controller on to those in it. Empty: it does; else why not.
+std::string PassOnFrom(absl::string_view controller, const std::string& cgroup);
+
 // Has `parent` pass the controller on to `root`, which is a cgroup in it, and that one to those in
 // it. A cgroup that does so can hold no process itself: where only this process and its parent are
 // in `parent`, which they do not share then, they move to one beside `root`. Empty: it is done, or
