@@ -158,7 +158,6 @@ TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
   EXPECT_THAT(rig.Output(kStdoutStream), EndsWith("\n200000\n"));
 }
 
-// A file system of one page, which needs root.
 // Stderr of this process, and of what it starts, in a file that a test can watch.
 class WatchedStderr {
  public:
@@ -180,6 +179,7 @@ class WatchedStderr {
   const ScopedFd saved_;
 };
 
+// A file system that is soon full, which needs root.
 TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
   const WatchedStderr said;
   SupervisorRig rig;
@@ -209,6 +209,7 @@ TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
   ASSERT_NE(kept, std::string::npos) << text.size();
   size_t missing = 0;
   ASSERT_TRUE(absl::SimpleAtoi(text.substr(kept + 2, text.find(' ', kept) - kept - 2), &missing));
+  ASSERT_GT(missing, 0);
   ASSERT_LE(kept + missing, 100000);
   EXPECT_EQ(text, absl::StrCat(std::string(kept, 'y'), "\n[", missing, " bytes are missing here]\n",
                                std::string(100000 - kept - missing, 'y'), "\nmore\n"));
