@@ -188,6 +188,8 @@ void NodeWorkers::TakeOver() {
   if (!frames.ok()) {
     uses_.display.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
+  // The agent before began with them, or without any.
+  start_.had_logs = true;
   const uint32_t workers = assign().local_world_size();
   for (uint32_t local_rank = 0; local_rank < workers; ++local_rank) {
     groups_.Add(run.first_group() + local_rank, local_rank);

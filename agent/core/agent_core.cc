@@ -151,8 +151,10 @@ void AgentCore::Impl::OnDeadlines() {
   }
   if (session.silent_at() <= now) {
     session.Silent();
-    SayAway(absl::StrCat("it is connected, and has not answered for ",
-                         absl::FormatDuration(kWelcomeIsLate), "; its log may say why"));
+    if (!departure.exit) {
+      SayAway(absl::StrCat("it is connected, and has not answered for ",
+                           absl::FormatDuration(kWelcomeIsLate), "; its log may say why"));
+    }
   }
   generation.OnDeadlines(now, session.welcomed(), session.StopGrace());
   LeaveIfDue();
