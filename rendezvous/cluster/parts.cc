@@ -84,8 +84,7 @@ absl::Status CheckLauncher(const state::State& state, const v1::NodeMessage& mes
 absl::Status CheckPartToken(const Agents& agents, const v1::NodeMessage& message) {
   const v1::Join& join = message.join();
   const Agent* agent = agents.Find(join.node());
-  const bool gives_others = agent != nullptr && agent->stream.has_value() &&
-                            rpc::IsSince(agent->version, rpc::kPartTokenSince);
+  const bool gives_others = agent != nullptr && rpc::IsSince(agent->version, rpc::kPartTokenSince);
   if (!join.caller().part_token_before() || !gives_others) return absl::OkStatus();
   return absl::UnauthenticatedError(
       absl::StrCat("the token of part ", join.part(),

@@ -109,10 +109,11 @@ void Core::NodeSaid(StreamId stream, const v1::NodeMessage& message) {
 
 void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
   absl::Status may = jobs_.CheckJoin(message);
-  if (may.ok()) may = CheckVersion(state_, message);
   const std::string job = state::IsJobName(message.job()) ? message.job() : "";
   if (may.ok()) may = cluster_.CheckLauncher(message);
   if (may.ok()) may = CheckCaller(state_, message);
+  // Last: it tells of the job.
+  if (may.ok()) may = CheckVersion(state_, message);
   if (!may.ok()) {
     return context_.out.Reject(stream, job, may.code(), std::string(may.message()));
   }
