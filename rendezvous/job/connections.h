@@ -74,7 +74,7 @@ class Connections {
   // Nodes without a stream have a whole lease to come back: nobody could before.
   void AwaitAbsent(const std::map<std::string, saved::AdmittedNode>& nodes);
   void Attach(const std::string& node, StreamId stream, bool strict_fencing,
-              const v1::Version& version = {});
+              const v1::Version& version);
   // Its workers outlive its agent by `adoptable`, and whoever adopts them must still come in.
   void Detach(const std::string& node, absl::Duration adoptable);
   void Erase(const std::string& node);

@@ -17,7 +17,7 @@ class ConnectionsTest : public testing::Test {
 };
 
 TEST_F(ConnectionsTest, ANodeThatIsHeardIsLostALeaseAfterIt) {
-  connections_.Attach("a", StreamId{1}, false);
+  connections_.Attach("a", StreamId{1}, false, v1::Version());
   Pass(absl::Seconds(8));
   connections_.Heard("a");
   Pass(absl::Seconds(9));
@@ -27,7 +27,7 @@ TEST_F(ConnectionsTest, ANodeThatIsHeardIsLostALeaseAfterIt) {
 }
 
 TEST_F(ConnectionsTest, OneThatIsGoneHasTheGraceToComeBack) {
-  connections_.Attach("a", StreamId{1}, false);
+  connections_.Attach("a", StreamId{1}, false, v1::Version());
   connections_.Detach("a", absl::ZeroDuration());
   EXPECT_EQ(connections_.open(), 0u);
   Pass(absl::Milliseconds(50));
@@ -37,7 +37,7 @@ TEST_F(ConnectionsTest, OneThatIsGoneHasTheGraceToComeBack) {
 }
 
 TEST_F(ConnectionsTest, WhereWorkersMayBeAdoptedItHasLonger) {
-  connections_.Attach("a", StreamId{1}, false);
+  connections_.Attach("a", StreamId{1}, false, v1::Version());
   connections_.Detach("a", absl::Seconds(30));
   Pass(absl::Seconds(30));
   EXPECT_EQ(connections_.NextLost(), std::nullopt);
@@ -46,7 +46,7 @@ TEST_F(ConnectionsTest, WhereWorkersMayBeAdoptedItHasLonger) {
 }
 
 TEST_F(ConnectionsTest, OneThatStopsOldWorkersIsNotReady) {
-  connections_.Attach("a", StreamId{1}, false);
+  connections_.Attach("a", StreamId{1}, false, v1::Version());
   EXPECT_TRUE(connections_.IsReady("a"));
   connections_.SetOldGeneration("a", {1, 3});
   EXPECT_FALSE(connections_.IsReady("a"));
@@ -58,8 +58,8 @@ TEST_F(ConnectionsTest, OneThatStopsOldWorkersIsNotReady) {
 }
 
 TEST_F(ConnectionsTest, WhileTheHostCannotSaveWhoIsSilentIsLostAndWhoIsAbsentIsNot) {
-  connections_.Attach("a", StreamId{1}, false);
-  connections_.Attach("b", StreamId{2}, false);
+  connections_.Attach("a", StreamId{1}, false, v1::Version());
+  connections_.Attach("b", StreamId{2}, false, v1::Version());
   context_.clock.SetCanSave(false);
   connections_.Detach("b", absl::ZeroDuration());
   Pass(absl::Seconds(9));
@@ -71,8 +71,8 @@ TEST_F(ConnectionsTest, WhileTheHostCannotSaveWhoIsSilentIsLostAndWhoIsAbsentIsN
 }
 
 TEST_F(ConnectionsTest, WhenTheJobHasEndedOnlyOpenOnesStay) {
-  connections_.Attach("a", StreamId{1}, false);
-  connections_.Attach("b", StreamId{2}, false);
+  connections_.Attach("a", StreamId{1}, false, v1::Version());
+  connections_.Attach("b", StreamId{2}, false, v1::Version());
   connections_.Detach("b", absl::Seconds(30));
   connections_.AwaitLeaving();
   EXPECT_EQ(connections_.all().size(), 1u);

@@ -111,9 +111,9 @@ TEST_F(DeadlinesTest, OneThatCannotSaveSaysNoTime) {
 TEST_F(DeadlinesTest, AJobGrowsUntilAWorkerHasSucceeded) {
   Run();
   AllStart();
-  live_.connections.Attach("a", StreamId{1}, false);
+  live_.connections.Attach("a", StreamId{1}, false, v1::Version());
   EXPECT_FALSE(CanGrow(view()));
-  live_.connections.Attach("b", StreamId{2}, false);
+  live_.connections.Attach("b", StreamId{2}, false, v1::Version());
   EXPECT_TRUE(CanGrow(view()));
   EXPECT_TRUE(WantsCheckpoint(view()));
   job_.generation.saved.set_workers(0, saved::RANK_SUCCEEDED);

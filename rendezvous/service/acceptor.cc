@@ -31,7 +31,7 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kPauseMs = 20;
 // One of so many newcomers makes room at once: who comes behind a crowd of them must not wait until
 // each has given way by itself.
-constexpr size_t kGiveWay = 8;
+constexpr size_t kOneOfSoManyGivesWay = 8;
 constexpr int kMaxWaitMs = 60'000;
 
 bool IsOutOfDescriptors(int error) {
@@ -165,7 +165,7 @@ void Acceptor::Accept(int listener) {
     // Before gRPC has it, whose threads may admit it at once.
     const Peer peer = PeerOf(address);
     // Who comes is not the one that gives way, where its first descriptor was the last.
-    if (!Hold(peer, &connection) && !(DropOldest(kGiveWay) && Hold(peer, &connection))) {
+    if (!Hold(peer, &connection) && !(DropOldest() && Hold(peer, &connection))) {
       connection.Reset();
       return MakeRoom(listener);
     }
@@ -211,10 +211,11 @@ bool Acceptor::Hold(const Peer& peer, ScopedFd* connection) {
   return true;
 }
 
-bool Acceptor::DropOldest(size_t part) {
+bool Acceptor::DropOldest() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (newcomers_.size() == 0) return false;
-  for (size_t left = newcomers_.size() / part + 1; left > 0 && newcomers_.size() > 0; --left) {
+  size_t left = newcomers_.size() / kOneOfSoManyGivesWay + 1;
+  for (; left > 0 && newcomers_.size() > 0; --left) {
     const std::optional<Peer> gives_way = newcomers_.TakeOldestOfTheMost();
     if (gives_way.has_value()) Drop(*gives_way);
   }
@@ -222,7 +223,7 @@ bool Acceptor::DropOldest(size_t part) {
 }
 
 void Acceptor::MakeRoom(int listener) {
-  if (!DropOldest(kGiveWay)) RefuseOne(listener);
+  if (!DropOldest()) RefuseOne(listener);
   Pause();
 }
 

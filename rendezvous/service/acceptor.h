@@ -67,8 +67,8 @@ class Acceptor {
   void Hear(int held);
   // Where its first byte is awaited it is taken. False: there is no descriptor to hold it by.
   bool Hold(const Peer& peer, ScopedFd* connection);
-  // One of `part` of the newcomers, and one at least. False: there is none.
-  bool DropOldest(size_t part);
+  // An eighth of the newcomers, and one at least. False: there is none.
+  bool DropOldest();
   // Descriptors have run out: a newcomer makes room, or whoever comes next is refused.
   void MakeRoom(int listener);
   void RefuseOne(int listener);
