@@ -85,7 +85,9 @@ class BuffersAside {
     }
   }
   ~BuffersAside() {
-    for (auto& [buffer, data] : before_) buffer.set_data(data);
+    // Backwards, since one buffer may be in several modules.
+    for (auto one = before_.rbegin(); one != before_.rend(); ++one)
+      one->first.set_data(one->second);
   }
   BuffersAside(const BuffersAside&) = delete;
   BuffersAside& operator=(const BuffersAside&) = delete;

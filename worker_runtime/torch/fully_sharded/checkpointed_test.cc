@@ -138,6 +138,14 @@ TEST_F(Checkpoint, RunsTwiceWhereThereAreGradientsAndOnceWhereNot) {
   EXPECT_EQ(net.blocks[0]->runs, 3);
 }
 
+TEST_F(Checkpoint, ReturnsAPair) {
+  torch::Tensor x = torch::ones({3}).requires_grad_();
+  const auto pair =
+      Checkpointed([](const torch::Tensor& x) { return std::make_pair(x * 2, x * 3); }, x);
+  (pair.first + pair.second).sum().backward();
+  EXPECT_TRUE(x.grad().equal(torch::full({3}, 5.0f)));
+}
+
 TEST_F(Checkpoint, KeepsNothingButItsInputs) {
   const torch::Device device = pretend::Device();
   const auto live_after_forward = [&](How how) {

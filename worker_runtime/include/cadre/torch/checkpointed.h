@@ -42,7 +42,7 @@ struct CheckpointOptions {
 
 namespace internal {
 
-// All tensors of a value in order: itself, those of a vector or of a tuple.
+// All tensors of a value in order: itself, those of a vector, or of a tuple, pair or array.
 template <typename Visitor>
 void ForEachTensor(torch::Tensor& tensor, const Visitor& visit) {
   visit(tensor);
@@ -51,13 +51,17 @@ template <typename Visitor>
 void ForEachTensor(std::vector<torch::Tensor>& tensors, const Visitor& visit) {
   for (torch::Tensor& tensor : tensors) visit(tensor);
 }
-template <typename Visitor, typename... Values>
-void ForEachTensor(std::tuple<Values...>& values, const Visitor& visit);
+template <typename T, typename = void>
+struct IsTuple : std::false_type {};
+// Pairs and arrays, too.
+template <typename T>
+struct IsTuple<T, std::void_t<decltype(std::tuple_size<T>::value)>> : std::true_type {};
+
 template <typename Value, typename Visitor>
-void ForEachTensor(Value&, const Visitor&) {}
-template <typename Visitor, typename... Values>
-void ForEachTensor(std::tuple<Values...>& values, const Visitor& visit) {
-  std::apply([&visit](auto&... one) { (ForEachTensor(one, visit), ...); }, values);
+void ForEachTensor(Value& value, const Visitor& visit) {
+  if constexpr (IsTuple<Value>::value) {
+    std::apply([&visit](auto&... one) { (ForEachTensor(one, visit), ...); }, value);
+  }
 }
 
 template <typename T, typename = void>
