@@ -148,7 +148,10 @@ Status DeterministicReduction::Finish() {
         std::string(kReduction) + ": rank " + std::to_string(communicator_.rank()) + " has " +
         std::to_string(mine_.size()) + " parts of a batch, and gave " + std::to_string(taken_));
   }
-  return Guarded(kReduction, [this] { return FinishAll(); });
+  const Status finished = Guarded(kReduction, [this] { return FinishAll(); });
+  // The others wait for this rank's sums.
+  if (!finished.ok()) communicator_.Abort();
+  return finished;
 }
 
 Status DeterministicReduction::FinishAll() {

@@ -42,7 +42,9 @@ struct DeterministicReductionOptions {
   int parts = 24;
   // All ranks begin with rank 0's parameters and buffers.
   bool broadcast = true;
-  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  // For each collective. Longer than the communicator's own timeout, whose error names the rank
+  // that did not come.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(11);
 };
 
 // One thread. The module's parameters may be on any device; sums travel through the host.
@@ -70,7 +72,7 @@ class DeterministicReduction {
   // as it is of the loss's mean over the whole batch; none where no part has one. 16-bit gradients
   // are added in 32 bits.
   //   FAILED_PRECONDITION  parts are missing
-  //   else as collectives  DEADLINE_EXCEEDED, ABORTED, ...
+  //   else as collectives  DEADLINE_EXCEEDED, ABORTED, ...; the communicator is aborted then
   Status Finish();
 
  private:
