@@ -186,40 +186,52 @@ Status ShardedGradScaler::UnscaleReady(torch::optim::Optimizer& optimizer, Itera
 
 Status ShardedGradScaler::Agree(bool has_gradients, bool* found) {
   const auto tracker = static_cast<double>(growth_tracker_);
-  // The largest of all ranks, and of two the smallest.
-  std::array<double, 7> all = {*found ? 1.0 : 0.0,
-                               has_gradients ? 1.0 : 0.0,
-                               scaled_ ? 1.0 : 0.0,
-                               scale_,
-                               -scale_,
-                               tracker,
-                               -tracker};
+  enum {
+    kFound,
+    kHasGradients,
+    kScaled,
+    kMostScale,
+    kLeastScale,
+    kMostTracker,
+    kLeastTracker,
+    kAll
+  };
+  // The largest of all ranks; of what is negated, the smallest.
+  std::array<double, kAll> all = {*found ? 1.0 : 0.0,
+                                  has_gradients ? 1.0 : 0.0,
+                                  scaled_ ? 1.0 : 0.0,
+                                  scale_,
+                                  -scale_,
+                                  tracker,
+                                  -tracker};
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator_,
       communicator_.AllReduce({all.data(), all.size(), DataType::kFloat64}, ReduceOp::kMax),
       options_.timeout));
-  if (all[3] != -all[4] || all[5] != -all[6]) {
-    const bool scales = all[3] != -all[4];
+  const bool scales_differ = all[kMostScale] != -all[kLeastScale];
+  if (scales_differ || all[kMostTracker] != -all[kLeastTracker]) {
     return FailedPreconditionError(
         Mine() + "the ranks' gradient scalers differ: " +
-        (scales ? "their scales are between " + Text(-all[4]) + " and " + Text(all[3])
-                : "they are between " + Text(-all[6]) + " and " + Text(all[5]) +
-                      " updates after the last change of the scale") +
+        (scales_differ
+             ? "their scales are between " + Text(-all[kLeastScale]) + " and " +
+                   Text(all[kMostScale])
+             : "they are between " + Text(-all[kLeastTracker]) + " and " + Text(all[kMostTracker]) +
+                   " updates after the last change of the scale") +
         "; create them with the same options, and load the same state on all ranks");
   }
-  if (all[1] == 0) {
+  if (all[kHasGradients] == 0) {
     return FailedPreconditionError(
         Mine() +
         "no rank has a gradient of this optimizer's to unscale: call Scale(loss).backward(), and "
         "Finish() of the model, before Unscale() or Step()");
   }
-  if (all[2] == 0) {
+  if (all[kScaled] == 0) {
     return FailedPreconditionError(
         Mine() +
         "gradients of a loss that no rank has scaled since the last Update(): call "
         "Scale(loss).backward() in place of loss.backward()");
   }
-  *found = all[0] != 0;
+  *found = all[kFound] != 0;
   return OkStatus();
 }
 

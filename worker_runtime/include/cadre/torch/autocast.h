@@ -22,7 +22,7 @@ struct AutocastState {
   bool cache = true;
 };
 
-// Whether this libtorch has autocast for that kind of device: before 2.x for the host and CUDA
+// Whether this libtorch has autocast for that kind of device: before 2.4 for the host and CUDA
 // alone.
 bool HasAutocast(torch::DeviceType device);
 // Of the calling thread. Where there is none: not enabled.
