@@ -60,7 +60,6 @@ class Replicated : public Strategy {
     model_->ZeroGrad();
     return OkStatus();
   }
-  HeldBytes Held() const override { return held_; }
   Status Save(torch::serialize::OutputArchive& model,
               torch::serialize::OutputArchive& optimizer) override {
     net_->save(model);
@@ -82,7 +81,6 @@ class Replicated : public Strategy {
   const Shape shape_;
   AdamW optimizer_;
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
-  HeldBytes held_;
 };
 
 // ShardedDataParallel is a DataParallel.
@@ -112,7 +110,6 @@ class ShardedState : public Strategy {
     optimizer_->ZeroGrad();
     return OkStatus();
   }
-  HeldBytes Held() const override { return held_; }
   Status Save(torch::serialize::OutputArchive& model,
               torch::serialize::OutputArchive& optimizer) override {
     net_->save(model);
@@ -133,7 +130,6 @@ class ShardedState : public Strategy {
   AdamW adam_;
   std::unique_ptr<nn::ShardedOptimizer> optimizer_;
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
-  HeldBytes held_;
 };
 
 class ShardedModel : public Strategy {
@@ -156,7 +152,6 @@ class ShardedModel : public Strategy {
     model_->ZeroGrad();
     return OkStatus();
   }
-  HeldBytes Held() const override { return held_; }
   Status Save(torch::serialize::OutputArchive& model,
               torch::serialize::OutputArchive& optimizer) override {
     CADRE_RETURN_IF_ERROR(model_->SaveState(model));
@@ -174,7 +169,6 @@ class ShardedModel : public Strategy {
 
   const std::unique_ptr<nn::FullySharded<Gpt>> model_;
   AdamW optimizer_;
-  HeldBytes held_;
 };
 
 }  // namespace

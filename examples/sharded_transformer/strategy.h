@@ -29,7 +29,8 @@ class Strategy {
   // After the backward pass: the optimizer's step with the average gradients of all ranks, whose
   // norm is at most `max_norm` then. Collective.
   virtual Status Step(double max_norm) = 0;
-  virtual HeldBytes Held() const = 0;
+  // In the last step.
+  const HeldBytes& Held() const { return held_; }
   // Collective: rank 0's archives get the whole model's and the whole optimizer's state, the same
   // whatever the strategy.
   virtual Status Save(torch::serialize::OutputArchive& model,
@@ -37,6 +38,9 @@ class Strategy {
   // Of any strategy and number of ranks.
   virtual Status Load(torch::serialize::InputArchive& model,
                       torch::serialize::InputArchive& optimizer) = 0;
+
+ protected:
+  HeldBytes held_;
 };
 
 // ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;

@@ -119,6 +119,7 @@ class Training {
     const CheckpointDirectory checkpoints(options_.checkpoint_dir);
     CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
                            LoadNewest(worker_, checkpoints, kTimeout));
+    if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
     if (!newest.checkpoint) return 0;
     torch::serialize::InputArchive archive, model, optimizer;
     archive.load_from(newest.checkpoint->path, device_);
