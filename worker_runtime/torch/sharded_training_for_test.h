@@ -172,16 +172,21 @@ class ShardedTraining : public ::testing::TestWithParam<std::tuple<Where, Kind>>
   }
 };
 
-inline std::string NameOf(const ::testing::TestParamInfo<std::tuple<Where, Kind>>& info) {
+inline auto EachWay() {
+  return ::testing::Values(Where::kHost, Where::kThroughHost, Where::kOnDevice);
+}
+inline std::string NameOfWay(Where where) {
   const char* const ways[] = {"OnTheHost", "ThroughTheHost", "BetweenDevices"};
+  return ways[static_cast<int>(where)];
+}
+
+inline std::string NameOf(const ::testing::TestParamInfo<std::tuple<Where, Kind>>& info) {
   const char* const kinds[] = {"Sgd", "Adam", "AdamW"};
-  return std::string(ways[static_cast<int>(std::get<0>(info.param))]) +
-         kinds[static_cast<int>(std::get<1>(info.param))];
+  return NameOfWay(std::get<0>(info.param)) + kinds[static_cast<int>(std::get<1>(info.param))];
 }
 
 inline auto EachWayAndKind() {
-  return ::testing::Combine(::testing::Values(Where::kHost, Where::kThroughHost, Where::kOnDevice),
-                            ::testing::Values(Kind::kSgd, Kind::kAdam, Kind::kAdamW));
+  return ::testing::Combine(EachWay(), ::testing::Values(Kind::kSgd, Kind::kAdam, Kind::kAdamW));
 }
 
 }  // namespace cadre::nn

@@ -162,18 +162,15 @@ class CheckpointedRanks : public ::testing::TestWithParam<std::tuple<Where, Wrap
 RanksValues CheckpointedRanks::values_;
 
 std::string NameOfRanks(const ::testing::TestParamInfo<std::tuple<Where, Wrapper>>& info) {
-  const char* const ways[] = {"OnTheHost", "ThroughTheHost", "BetweenDevices"};
   const char* const wrappers[] = {"DataParallel", "Stage2", "FullySharded"};
-  return std::string(ways[static_cast<int>(std::get<0>(info.param))]) +
-         wrappers[static_cast<int>(std::get<1>(info.param))];
+  return NameOfWay(std::get<0>(info.param)) + wrappers[static_cast<int>(std::get<1>(info.param))];
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, CheckpointedRanks,
-    ::testing::Combine(::testing::Values(Where::kHost, Where::kThroughHost, Where::kOnDevice),
-                       ::testing::Values(Wrapper::kDataParallel, Wrapper::kStage2,
-                                         Wrapper::kFullySharded)),
-    NameOfRanks);
+INSTANTIATE_TEST_SUITE_P(Each, CheckpointedRanks,
+                         ::testing::Combine(EachWay(), ::testing::Values(Wrapper::kDataParallel,
+                                                                         Wrapper::kStage2,
+                                                                         Wrapper::kFullySharded)),
+                         NameOfRanks);
 
 TEST_P(CheckpointedRanks, TrainsAsWithout) {
   for (const int ranks : {1, 2, 3, 4}) {

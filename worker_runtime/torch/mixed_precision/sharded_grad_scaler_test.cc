@@ -68,16 +68,14 @@ class EachWrapper : public ::testing::TestWithParam<std::tuple<Where, Wrapper>> 
 };
 
 std::string NameOfWrapper(const ::testing::TestParamInfo<std::tuple<Where, Wrapper>>& info) {
-  const char* const ways[] = {"OnTheHost", "ThroughTheHost", "BetweenDevices"};
   const char* const wrappers[] = {"DataParallel", "Stage1", "Stage2", "FullySharded",
                                   "DistributedOptimizer"};
-  return std::string(ways[static_cast<int>(std::get<0>(info.param))]) +
-         wrappers[static_cast<int>(std::get<1>(info.param))];
+  return NameOfWay(std::get<0>(info.param)) + wrappers[static_cast<int>(std::get<1>(info.param))];
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Each, EachWrapper,
-    ::testing::Combine(::testing::Values(Where::kHost, Where::kThroughHost, Where::kOnDevice),
+    ::testing::Combine(EachWay(),
                        ::testing::Values(Wrapper::kDataParallel, Wrapper::kStage1, Wrapper::kStage2,
                                          Wrapper::kFullySharded, Wrapper::kDistributedOptimizer)),
     NameOfWrapper);
