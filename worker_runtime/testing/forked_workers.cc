@@ -1,14 +1,11 @@
 #include "worker_runtime/testing/forked_workers.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +23,7 @@
 #include "absl/time/time.h"
 #include "base/exit_codes.h"
 #include "worker_runtime/absl_types.h"
+#include "worker_runtime/shared_memory/futex.h"
 
 namespace cadre::testing {
 
@@ -108,8 +106,8 @@ class ForkedWorker : public Worker {
       if (left <= absl::ZeroDuration()) {
         return DeadlineExceededError(absl::StrCat("no key \"", ToAbsl(key), "\" came"));
       }
-      const timespec wait = absl::ToTimespec(left);
-      syscall(SYS_futex, &store_->changes, FUTEX_WAIT, changes, &wait, nullptr, 0);
+      const int64_t millis = std::min<int64_t>(absl::ToInt64Milliseconds(left) + 1, 100);
+      shared_memory::FutexWait(&store_->changes, changes, static_cast<int>(millis));
     }
   }
 
@@ -188,7 +186,7 @@ class ForkedWorker : public Worker {
     entry->size = static_cast<uint32_t>(value.size());
     entry->used = true;
     ++store_->changes;
-    syscall(SYS_futex, &store_->changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    shared_memory::FutexWakeAll(&store_->changes);
     return OkStatus();
   }
 
