@@ -61,12 +61,7 @@ bool Cluster::Start() {
   chmod(token.c_str(), 0600);
   if (!StartServer()) return false;
   for (int node = 0; node < kNodes; ++node) {
-    absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(port_);
-    if (!relay.ok()) {
-      ADD_FAILURE() << relay.status();
-      return false;
-    }
-    nodes_[node].relay = *std::move(relay);
+    nodes_[node].proxy = std::make_unique<TcpProxy>(port_);
     if (!StartLauncher(node)) return false;
   }
   return true;
@@ -92,7 +87,7 @@ bool Cluster::StartLauncher(int node) {
                                   " --progress-timeout 2s --stop-grace 2s -- ",
                                   kWorker, " ", directory, "/steps ", directory, "/done"),
                      ' ');
-  nodes_[node].launcher = StartNode(nodes_[node].relay->port(), absl::StrCat("1:", kNodes), node,
+  nodes_[node].launcher = StartNode(nodes_[node].proxy->port(), absl::StrCat("1:", kNodes), node,
                                     arguments, environment_);
   nodes_[node].hit = false;
   return nodes_[node].launcher != nullptr;
@@ -171,7 +166,7 @@ std::string Cluster::Inject(Fault fault, std::mt19937& random) {
     }
     case Fault::kConnectionDropped: {
       const int any = static_cast<int>(random() % kNodes);
-      nodes_[any].relay->DropConnections();
+      nodes_[any].proxy->Reset();
       return absl::StrCat(name(), ": ", NameOf(fault), ", node", any);
     }
     case Fault::kServerKilled:

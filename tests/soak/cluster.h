@@ -14,8 +14,8 @@
 
 #include "absl/time/time.h"
 #include "base/time.h"
-#include "tests/soak/relay.h"
 #include "tests/testing/process.h"
+#include "tests/testing/tcp_proxy.h"
 
 namespace cadre {
 
@@ -49,7 +49,7 @@ class Cluster {
 
   explicit Cluster(const ClusterOptions& options);
 
-  // False, with a test failure, where the server does not serve in time or a relay cannot listen.
+  // False, with a test failure, where the server does not serve in time.
   bool Start();
   // Reads what was written, and starts what is due again. Called often.
   void Tend();
@@ -76,7 +76,7 @@ class Cluster {
 
  private:
   struct Node {
-    std::unique_ptr<Relay> relay;
+    std::unique_ptr<TcpProxy> proxy;
     std::unique_ptr<Process> launcher;
     bool hit = false;  // it or its supervisor was killed
     MonoTime start_at;

@@ -58,7 +58,7 @@ void EtcdProcess::Launch() {
            "--log-outputs", LogFile(), "--listen-client-urls", url(), "--advertise-client-urls",
            url(), "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
            "--initial-cluster",
-           initial_cluster_.empty() ? absl::StrCat("test=", peers) : initial_cluster_}) {
+           initial_cluster_.empty() ? absl::StrCat(name_, "=", peers) : initial_cluster_}) {
     options.argv.push_back(argument);
   }
   if (quota_ != 0) {
@@ -136,6 +136,14 @@ std::string EtcdProcess::Post(const std::string& path, const std::string& json) 
   return answer;
 }
 
+std::string EtcdProcess::Field(const std::string& json, const std::string& name) {
+  const std::string key = absl::StrCat("\"", name, "\":\"");
+  const size_t at = json.find(key);
+  if (at == json.npos) return "";
+  const size_t begin = at + key.size();
+  return json.substr(begin, json.find('"', begin) - begin);
+}
+
 EtcdCluster::EtcdCluster() {
   std::string cluster;
   for (size_t i = 0; i < kMembers; ++i) {
@@ -165,16 +173,11 @@ std::string EtcdCluster::urls() const {
 }
 
 size_t EtcdCluster::Leader() const {
-  const auto field = [](const std::string& answer, const char* name) {
-    const std::string key = absl::StrCat("\"", name, "\":\"");
-    const size_t at = answer.find(key);
-    if (at == answer.npos) return std::string();
-    return answer.substr(at + key.size(), answer.find('"', at + key.size()) - at - key.size());
-  };
   for (size_t i = 0; i < kMembers; ++i) {
     if (members_[i]->process_ == nullptr) continue;
     const std::string status = members_[i]->Post("/v3/maintenance/status", "{}");
-    if (field(status, "member_id") == field(status, "leader")) return i;
+    const std::string leader = EtcdProcess::Field(status, "leader");
+    if (!leader.empty() && leader == EtcdProcess::Field(status, "member_id")) return i;
   }
   return kMembers;
 }

@@ -44,6 +44,8 @@ class EtcdProcess {
 
   // The answer of etcd's JSON interface (/v3/...); a test failure where there is none.
   std::string Post(const std::string& path, const std::string& json) const;
+  // A field of such an answer whose value is in quotes; empty: there is none.
+  static std::string Field(const std::string& json, const std::string& name);
 
  private:
   friend class EtcdCluster;

@@ -47,15 +47,8 @@ struct TcpProxy::Connection {
   bool ended[2] = {};
 };
 
-TcpProxy::TcpProxy(int server_port)
-    : server_port_(server_port), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  sockaddr_in address = Loopback(0);
-  socklen_t size = sizeof(address);
-  auto* plain = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(listener_.get(), plain, size), 0);
-  EXPECT_EQ(getsockname(listener_.get(), plain, &size), 0);
-  EXPECT_EQ(listen(listener_.get(), 128), 0);
-  port_ = ntohs(address.sin_port);
+TcpProxy::TcpProxy(int server_port) : server_port_(server_port) {
+  listener_.Listen();
   int pipes[2];
   EXPECT_EQ(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
   wake_ = ScopedFd(pipes[0]);
@@ -118,7 +111,7 @@ void TcpProxy::Wake() const { [[maybe_unused]] const ssize_t n = write(waker_.ge
 
 void TcpProxy::Accept() {
   Connection made;
-  made.ends[0] = ScopedFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  made.ends[0] = ScopedFd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   made.ends[1] = ScopedFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address = Loopback(server_port_);
   // Nobody there: who called is told by the end of the connection.
@@ -203,7 +196,7 @@ void TcpProxy::Serve() {
     for (auto at = connections_.begin(); at != connections_.end();) {
       at = Move(*at, now, &next) ? std::next(at) : connections_.erase(at);
     }
-    std::vector<pollfd> looks = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> looks = {{wake_.get(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
     std::vector<std::pair<Connection*, int>> of;
     for (Connection& connection : connections_) {
       for (const int direction : {0, 1}) {

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/scoped_fd.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace cadre {
 
@@ -26,7 +27,7 @@ class TcpProxy {
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return listener_.port(); }
 
   // What goes this way, the ends of connections included, waits from now on, of all connections
   // that there are and will be; or goes on, with all that has waited.
@@ -55,8 +56,7 @@ class TcpProxy {
   void Wake() const;
 
   const int server_port_;
-  int port_ = 0;
-  ScopedFd listener_;
+  const LoopbackSocket listener_;
   ScopedFd wake_, waker_;
   mutable absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
