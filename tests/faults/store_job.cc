@@ -1,5 +1,7 @@
 #include "tests/faults/store_job.h"
 
+#include <signal.h>
+
 #include <fstream>
 #include <utility>
 
@@ -96,6 +98,19 @@ void StoreJob::Finish() {
     EXPECT_EQ(node->Wait(kJobPatience), 0) << Said(*node);
     EXPECT_TRUE(absl::StrContains(node->standard_output(), "store ok")) << Said(*node);
   }
+}
+
+void StoreJob::ExpectOneGeneration() const {
+  for (const auto& node : nodes_) {
+    if (node == nullptr) continue;
+    EXPECT_FALSE(absl::StrContains(node->standard_output(), "generation=2")) << Said(*node);
+  }
+}
+
+void StoreJob::KillNode(size_t node) {
+  nodes_[node]->Kill(SIGKILL);
+  nodes_[node]->Wait();
+  nodes_[node].reset();
 }
 
 }  // namespace cadre

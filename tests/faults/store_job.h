@@ -44,7 +44,10 @@ class StoreJob {
   void ExpectUndisturbed();
   // All that are left end well, and each worker found every sum right.
   void Finish();
-  void Forget(size_t node) { nodes_[node].reset(); }
+  // No node has started workers of another generation than the first.
+  void ExpectOneGeneration() const;
+  // SIGKILL for its launcher; it is none of those that are left.
+  void KillNode(size_t node);
 
  private:
   const std::string token_file_;
