@@ -113,7 +113,7 @@ class KeptInput {
 
   // With a graph of its own.
   torch::Tensor Detached() const {
-    torch::Tensor input = device_ ? host_.to(*device_) : saved_.unpack();
+    torch::Tensor input = device_ ? host_.to(*device_, /*non_blocking=*/true) : saved_.unpack();
     return input.defined() ? input.detach().set_requires_grad(requires_grad_) : input;
   }
 

@@ -122,6 +122,7 @@ TEST_F(Checkpoint, HasTheBitsOfTrainingWithout) {
 TEST_F(Checkpoint, OnADevice) {
   const auto plain = Train(How::kPlain, pretend::Device(), false);
   for (const How how : {How::kEach, How::kNested, How::kOffloaded}) {
+    SCOPED_TRACE(static_cast<int>(how));
     ExpectSameAs(Train(how, pretend::Device(), false), plain);
   }
 }

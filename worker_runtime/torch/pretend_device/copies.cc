@@ -47,11 +47,13 @@ at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& target, bool non
     after.Block(other);
     return target;
   }
-  const bool asynchronous = non_blocking && IsPinned((reads ? target : source).data_ptr());
-  // What the device reads of ordinary memory is staged, as drivers do it.
-  if (!reads && !asynchronous) from = from.clone();
+  const bool pinned = IsPinned((reads ? target : source).data_ptr());
+  // What the device reads of ordinary memory is staged, as drivers do it. Pinned memory is read
+  // when the stream comes to it, since an earlier job of the stream may be what fills it.
+  const bool staged = !reads && !pinned;
+  if (staged) from = from.clone();
   copy(from, to);
-  if (reads && !asynchronous) queue.Synchronize();
+  if (!staged && !(pinned && non_blocking)) queue.Synchronize();
   return target;
 }
 
