@@ -4,7 +4,8 @@
 //
 // Four questions: how long does a job of two empty workers take; how long from the second node's
 // start until all of 2 x 2 workers run; from the kill of a worker until all of the next generation
-// run; from the kill of a whole node of an elastic job until the survivors run again.
+// run; from the kill of a whole node of an elastic job until the survivors run again. Where nodes
+// meet, Cadre does it twice: in clear text, and with a token that makes the server speak TLS.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -30,6 +32,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "base/token.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/process.h"
 
@@ -42,6 +45,7 @@ constexpr absl::Duration kPeerPatience = absl::Seconds(40);
 struct Programs {
   std::string cadre;
   std::string probe;
+  std::string token_file;
 };
 
 // Milliseconds of each run; a run that never got there is left out.
@@ -100,25 +104,23 @@ struct Launcher {
   absl::Duration patience;
 };
 
-Launcher Cadre(const Programs& programs) {
-  return {"cadre",
-          [programs](const std::string& nodes, int node, int port) {
-            return std::vector<std::string>{programs.cadre,
-                                            "run",
-                                            "--nnodes",
-                                            nodes,
-                                            "--nproc-per-node",
-                                            "2",
-                                            "--max-restarts",
-                                            "3",
-                                            "--node-name",
-                                            absl::StrCat("node", node),
-                                            "--settle",
-                                            "1s",
-                                            "--rdzv-endpoint",
-                                            absl::StrCat("127.0.0.1:", port),
-                                            "--",
-                                            programs.probe};
+// With `tls` nodes show a random token, from which the server's key comes.
+Launcher Cadre(const Programs& programs, bool tls) {
+  const std::vector<std::string> security =
+      tls ? std::vector<std::string>{"--token-file", programs.token_file}
+          : std::vector<std::string>{};
+  return {tls ? "cadre_tls" : "cadre",
+          [programs, security](const std::string& nodes, int node, int port) {
+            std::vector<std::string> argv = {programs.cadre,     "run",
+                                             "--nnodes",         nodes,
+                                             "--nproc-per-node", "2",
+                                             "--max-restarts",   "3",
+                                             "--node-name",      absl::StrCat("node", node),
+                                             "--settle",         "1s",
+                                             "--rdzv-endpoint",  absl::StrCat("127.0.0.1:", port)};
+            argv.insert(argv.end(), security.begin(), security.end());
+            argv.insert(argv.end(), {"--", programs.probe});
+            return argv;
           },
           kCadrePatience};
 }
@@ -280,7 +282,10 @@ Row Ask(const std::string& question, const Programs& programs, int runs, int pee
         std::optional<double> (*measure)(const Launcher&)) {
   Row row{question, {}};
   for (int i = 0; i < runs; ++i) {
-    if (auto ms = measure(Cadre(programs))) row.by_launcher["cadre"].push_back(*ms);
+    for (const bool tls : {false, true}) {
+      const Launcher cadre = Cadre(programs, tls);
+      if (auto ms = measure(cadre)) row.by_launcher[cadre.name].push_back(*ms);
+    }
   }
   if (!IsInstalled("torchrun")) return row;
   row.by_launcher["torchrun"];
@@ -291,11 +296,12 @@ Row Ask(const std::string& question, const Programs& programs, int runs, int pee
 }
 
 void Print(const std::vector<Row>& rows) {
-  absl::PrintF("%-58s %12s %12s %12s %8s\n", "median, ms", "cadre", "mpirun", "torchrun", "ratio");
+  absl::PrintF("%-58s %12s %12s %12s %12s %8s\n", "median, ms", "cadre", "cadre_tls", "mpirun",
+               "torchrun", "ratio");
   for (const Row& row : rows) {
     absl::PrintF("%-58s", row.question);
     double best_peer = -1;
-    for (const char* name : {"cadre", "mpirun", "torchrun"}) {
+    for (const char* name : {"cadre", "cadre_tls", "mpirun", "torchrun"}) {
       const auto found = row.by_launcher.find(name);
       if (found == row.by_launcher.end()) {
         absl::PrintF(" %12s", "-");
@@ -304,7 +310,7 @@ void Print(const std::vector<Row>& rows) {
       } else {
         const double median = Median(found->second);
         absl::PrintF(" %12.1f", median);
-        const bool peer = name != std::string("cadre");
+        const bool peer = !absl::StartsWith(name, "cadre");
         if (peer && (best_peer < 0 || median < best_peer)) best_peer = median;
       }
     }
@@ -359,8 +365,15 @@ int main(int argc, char** argv) {
       return 64;
     }
   }
+  const std::string directory = cadre::MakeTempDir("launch");
+  const std::string token_file = directory + "/token";
+  if (const absl::Status made = cadre::WriteTokenFile(token_file, cadre::RandomToken());
+      !made.ok()) {
+    std::cerr << made << "\n";
+    return 1;
+  }
   const cadre::Programs programs = {cadre::Beside(argv[0], "launcher/cadre"),
-                                    cadre::Beside(argv[0], "tests/testing/probe")};
+                                    cadre::Beside(argv[0], "tests/testing/probe"), token_file};
   std::vector<cadre::Row> rows;
   rows.push_back(cadre::EmptyJob(programs, runs, peer_runs));
   rows.push_back(cadre::Ask("2 nodes x 2 workers: second launcher's start to all running", programs,
@@ -369,6 +382,7 @@ int main(int argc, char** argv) {
                             runs, peer_runs, cadre::WorkerKillMillis));
   rows.push_back(cadre::Ask("kill -9 of 1 of 3 launchers (2:3) to the survivors running", programs,
                             runs, peer_runs, cadre::NodeKillMillis));
+  std::filesystem::remove_all(directory);
   cadre::Print(rows);
   if (!json.empty()) cadre::WriteJson(rows, json);
   return 0;
