@@ -15,7 +15,7 @@
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_grad_scaler.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/reference_training.h"
+#include "tests/compatibility/training/reference_training.h"
 #include "third_party/torch_python.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"

@@ -11,7 +11,7 @@
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/reference_training.h"
+#include "tests/compatibility/training/reference_training.h"
 #include "torch/nn/modules/activation.h"
 #include "torch/nn/modules/container/sequential.h"
 #include "torch/nn/modules/linear.h"

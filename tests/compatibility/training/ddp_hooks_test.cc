@@ -19,7 +19,7 @@
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/tensors.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/reference_training.h"
+#include "tests/compatibility/training/reference_training.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"

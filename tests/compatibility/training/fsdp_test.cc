@@ -9,7 +9,7 @@
 #include "base/status_matchers.h"
 #include "cadre/torch/fully_sharded.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/reference_training.h"
+#include "tests/compatibility/training/reference_training.h"
 #include "third_party/torch_python.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"

@@ -11,7 +11,7 @@
 #include "cadre/torch/data_parallel.h"
 #include "examples/mnist_cnn/net.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/reference_training.h"
+#include "tests/compatibility/training/reference_training.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 

@@ -1,7 +1,7 @@
 // Training beside a program of this folder that does the same with PyTorch (NAME_reference.py), of
 // the version that we are linked to.
-#ifndef CADRE_TESTS_COMPATIBILITY_REFERENCE_TRAINING_H_
-#define CADRE_TESTS_COMPATIBILITY_REFERENCE_TRAINING_H_
+#ifndef CADRE_TESTS_COMPATIBILITY_TRAINING_REFERENCE_TRAINING_H_
+#define CADRE_TESTS_COMPATIBILITY_TRAINING_REFERENCE_TRAINING_H_
 
 #include <chrono>
 #include <cstdlib>
@@ -35,7 +35,8 @@ inline void RunReference(const std::string& program, const std::string& director
                          const std::string& more = "", int seconds = 120) {
   torch::set_num_threads(1);
   const std::string command = "timeout " + std::to_string(seconds) + " " + kTorchPython +
-                              " tests/compatibility/" + program + " '" + directory + "' " + more;
+                              " tests/compatibility/training/" + program + " '" + directory + "' " +
+                              more;
   ASSERT_EQ(std::system(command.c_str()), 0) << "the reference needs torch in " << kTorchPython;
 }
 
@@ -107,4 +108,4 @@ inline double OnAllRanks(const std::function<double(Communicator&)>& train) {
 
 }  // namespace cadre
 
-#endif  // CADRE_TESTS_COMPATIBILITY_REFERENCE_TRAINING_H_
+#endif  // CADRE_TESTS_COMPATIBILITY_TRAINING_REFERENCE_TRAINING_H_
