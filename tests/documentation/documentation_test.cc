@@ -1,167 +1,24 @@
 // Every cadre command that README.md and the pages of docs/ show, typed as a reader would. (Those
-// of the pages for Slurm and MPI: tests/compatibility; of the package: tests/packaging.) Nodes are
-// network namespaces, so it needs root; skipped without.
+// of the pages for Slurm and MPI: tests/compatibility; of the package: tests/packaging.)
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/documented_commands.h"
-#include "tests/compatibility/node_shell.h"
+#include "tests/documentation/reader.h"
 #include "tests/end_to_end/launch.h"
-#include "tests/testing/node_network.h"
 
 namespace cadre {
 namespace {
 
-using ::testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Minutes(1);
-
-enum class Until { kEnd, kSpoken, kForever };
-
-// A command of the page, without its comment.
-struct Typed {
-  std::string command;
-  // What some node's launcher then says.
-  std::string says;
-  std::vector<std::string> nodes = {"node1"};
-  // kSpoken: it is stopped then; kForever: with the test.
-  Until until = Until::kEnd;
-  // If given, the program may end ("go") when each node's launcher has said it: what is a moment
-  // late finds a job that has not ended without it.
-  std::string goes = "";
-};
-
-class DocumentationTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    start_ = std::filesystem::current_path();
-    path_ = absl::StrCat(start_.string(), "/examples/mnist_cnn:", PathWith(kCadre));
-    entered_ = new absl::Status(NodeNetwork::Enter());
-    for (int node = 1; entered_->ok() && node <= 4; ++node) *entered_ = NodeNetwork::Add(node);
-    if (!entered_->ok()) return;
-    *entered_ = NodeNetwork::NameNodes({"node1 head node0", "node2", "node3", "node4"});
-    // The addresses that the pages use.
-    for (const auto& [address, node] : std::map<std::string, std::string>{{"10.0.0.5", "node1"},
-                                                                          {"10.0.0.6", "node2"},
-                                                                          {"10.0.0.7", "node3"},
-                                                                          {"10.0.0.8", "node3"},
-                                                                          {"10.0.0.9", "node4"}}) {
-      ProcessOptions options;
-      options.argv = {"ip",  "-netns", node, "address", "add", absl::StrCat(address, "/24"),
-                      "dev", "eth0"};
-      const auto ip = RunToEnd(options);
-      if (entered_->ok()) *entered_ = ip.status();
-    }
-  }
-  static void TearDownTestSuite() { delete entered_; }
-
-  void SetUp() override {
-    if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
-    ASSERT_OK(*entered_);
-    directory_ = MakeTempDir("reader");
-    home_ = MakeTempDir("home");
-    shell_ = MakeNodeShell();
-    WriteDocumentedFiles(directory_);
-    for (const char* token : {"token", "job.token"}) {
-      ASSERT_EQ(On("node1", absl::StrCat("cadre token new ", token))->Wait(), 0);
-    }
-  }
-  // Servers and clients of one machine find each other by its loopback token.
-  void TearDown() override { running_.clear(); }
-
-  std::unique_ptr<Process> On(const std::string& node, const std::string& command) {
-    ProcessOptions options;
-    options.argv = {shell_, node, absl::StrCat("exec ", command)};
-    options.env = {{"PATH", path_},
-                   {"HOME", home_},
-                   {"XDG_CACHE_HOME", absl::StrCat(home_, "/cache")},
-                   {"XDG_STATE_HOME", absl::StrCat(home_, "/state")},
-                   {"CADRE_CONFIG", "none"},
-                   {"CADRE_SSH_COMMAND", shell_}};
-    options.working_dir = directory_;
-    auto process = Process::Start(options);
-    EXPECT_OK(process);
-    return process.ok() ? *std::move(process) : nullptr;
-  }
-
-  void Type(const Typed& typed) {
-    const std::string command = absl::StrReplaceAll(typed.command, for_);
-    std::filesystem::remove(directory_ + "/go");
-    std::vector<std::unique_ptr<Process>> processes;
-    for (const std::string& node : typed.nodes) processes.push_back(On(node, command));
-    for (auto& process : processes) {
-      EXPECT_TRUE(typed.goes.empty() || process->WaitForLine(typed.goes, kPatience))
-          << command << Said(*process);
-    }
-    if (!typed.goes.empty()) std::ofstream(directory_ + "/go");
-    if (typed.until != Until::kEnd) {
-      EXPECT_TRUE(processes[0]->WaitForLine(typed.says, kPatience))
-          << command << Said(*processes[0]);
-    }
-    std::string said;
-    for (auto& process : processes) {
-      if (typed.until == Until::kForever) {
-        running_.push_back(std::move(process));
-        continue;
-      }
-      if (typed.until == Until::kSpoken) process->Kill(SIGTERM);
-      const std::optional<int> status = process->Wait(kPatience);
-      if (typed.until == Until::kEnd) {
-        EXPECT_EQ(status, 0) << command << Said(*process);
-      }
-      absl::StrAppend(&said, process->standard_output(), process->standard_error());
-    }
-    if (typed.until == Until::kEnd) {
-      EXPECT_THAT(said, HasSubstr(typed.says)) << command;
-    }
-  }
-
-  static std::string Page(const std::string& page) {
-    return absl::StrCat(start_.string(), "/", page);
-  }
-
-  // The page's commands, in whatever order they make sense.
-  void Follow(const std::string& page, const std::vector<Typed>& all) {
-    FollowThose(DocumentedCommands(Page(page)), all);
-  }
-  void FollowThose(const std::vector<std::string>& lines, const std::vector<Typed>& all) {
-    std::vector<std::string> documented, typed;
-    for (const std::string& line : lines) {
-      if (absl::StartsWith(line, "cadre ")) documented.push_back(line);
-    }
-    for (const Typed& one : all) typed.push_back(one.command);
-    EXPECT_THAT(typed, testing::UnorderedElementsAreArray(documented));
-    for (const Typed& one : all) Type(one);
-  }
-
-  void Validates(const std::string& yaml) {
-    std::ofstream(directory_ + "/spec.yaml") << yaml;
-    EXPECT_EQ(On("node1", "cadre validate spec.yaml")->Wait(kPatience), 0) << yaml;
-  }
-
-  static std::filesystem::path start_;
-  static std::string path_;
-  static absl::Status* entered_;
-  std::string directory_, home_, shell_;
-  // What a reader puts in place of what stands for something else.
-  std::map<std::string, std::string> for_ = {{" …", " train.py"}};
-  std::vector<std::unique_ptr<Process>> running_;
-};
-std::filesystem::path DocumentationTest::start_;
-std::string DocumentationTest::path_;
-absl::Status* DocumentationTest::entered_;
+using DocumentationTest = Reader;
 
 const std::vector<std::string> kTwo = {"node1", "node2"};
 
