@@ -57,7 +57,7 @@ absl::Status EraseLabel(const std::string& path) { return WriteHeader(path, {});
 
 absl::StatusOr<MappedFile> MapState(const std::string& path, size_t bytes) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Readable(path));
-  if (file.size() < kStateOffset + bytes) {
+  if (file.size() < kStateOffset || file.size() - kStateOffset < bytes) {
     return absl::DataLossError(absl::StrCat(path, " was cut short"));
   }
   return file;
