@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,7 +14,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
@@ -30,15 +28,6 @@ using ::testing::SizeIs;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr char kSteadyWorker[] = "tests/faults/steady_worker";
-
-bool Eventually(const std::function<bool()>& holds) {
-  const absl::Time end = absl::Now() + kPatience;
-  while (!holds()) {
-    if (absl::Now() > end) return false;
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  return true;
-}
 
 class UpgradeTest : public testing::Test {
  protected:

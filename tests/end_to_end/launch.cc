@@ -3,6 +3,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace cadre {
@@ -77,6 +78,15 @@ std::vector<ProbeLine> NextProbes(Process& process, size_t count, absl::Duration
     probes.push_back(ParseProbe(line));
   }
   return probes;
+}
+
+bool Eventually(const std::function<bool()>& holds, absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (!holds()) {
+    if (absl::Now() > end) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
 }
 
 }  // namespace cadre

@@ -2,6 +2,7 @@
 #ifndef CADRE_TESTS_END_TO_END_LAUNCH_H_
 #define CADRE_TESTS_END_TO_END_LAUNCH_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,6 +50,10 @@ ProbeLine ParseProbe(const std::string& line);
 // The next `count` probe lines of a launcher; fewer when they did not come in time.
 std::vector<ProbeLine> NextProbes(Process& process, size_t count,
                                   absl::Duration timeout = absl::Seconds(20));
+
+// Whether it holds within `timeout`, for what tells nobody when it comes: it is asked again and
+// again.
+bool Eventually(const std::function<bool()>& holds, absl::Duration timeout = absl::Seconds(60));
 
 }  // namespace cadre
 

@@ -3,13 +3,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
@@ -22,15 +20,6 @@ using ::testing::SizeIs;
 
 constexpr char kSteadyWorker[] = "tests/faults/steady_worker";
 constexpr absl::Duration kPatience = absl::Seconds(60);
-
-bool Eventually(const std::function<bool()>& holds) {
-  const absl::Time end = absl::Now() + kPatience;
-  while (!holds()) {
-    if (absl::Now() > end) return false;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return true;
-}
 
 class AgentAdoptedTest : public testing::Test {
  protected:

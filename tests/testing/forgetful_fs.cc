@@ -215,12 +215,6 @@ int Sync(const char* path, int, fuse_file_info* file) {
   Keep(*node);
   return 0;
 }
-int SyncDirectory(const char* path, int, fuse_file_info*) {
-  const NodePtr node = Find(path);
-  if (node == nullptr) return -ENOENT;
-  Keep(*node);
-  return 0;
-}
 int Release(const char*, fuse_file_info* file) {
   delete reinterpret_cast<NodePtr*>(file->fh);
   return 0;
@@ -259,7 +253,7 @@ int main(int argc, char** argv) {
   operations.read = Read;
   operations.write = Write;
   operations.fsync = Sync;
-  operations.fsyncdir = SyncDirectory;
+  operations.fsyncdir = Sync;
   operations.release = Release;
   operations.statfs = Room;
   std::string foreground = "-f", one_thread = "-s", place = argv[2];
