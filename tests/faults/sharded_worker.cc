@@ -6,7 +6,7 @@
 //   sharded_worker memory|directory DIRECTORY STEPS KILLS
 //
 // memory: each rank saves its own part in its node's memory; directory: rank 0 saves the whole
-// state in DIRECTORY. The state in which it ends is written to DIRECTORY/state.
+// state in DIRECTORY. The parameters in which it ends are written to DIRECTORY/parameters.
 #include <signal.h>
 #include <unistd.h>
 
@@ -263,7 +263,7 @@ class Training {
       CADRE_RETURN_IF_ERROR(Step(done));
       CADRE_RETURN_IF_ERROR(store->Save(done, doom_));
     }
-    return WriteState();
+    return WriteParameters();
   }
 
  private:
@@ -285,14 +285,15 @@ class Training {
     return OkStatus();
   }
 
-  Status WriteState() {
-    torch::serialize::OutputArchive model, adam, archive;
-    CADRE_RETURN_IF_ERROR(model_->SaveState(model));
-    CADRE_RETURN_IF_ERROR(model_->SaveOptimizerState(*adam_, adam));
+  Status WriteParameters() {
+    CADRE_ASSIGN_OR_RETURN(const auto full, Model::FullParameters::Gather(*model_));
     if (worker_.rank() != 0) return OkStatus();
-    archive.write("model", model);
-    archive.write("adam", adam);
-    return SaveArchive(archive, options_.directory + "/state");
+    std::ofstream file(options_.directory + "/parameters", std::ios::binary);
+    for (const torch::Tensor& parameter : model_->module().parameters()) {
+      file.write(static_cast<const char*>(parameter.data_ptr()),
+                 static_cast<std::streamsize>(parameter.nbytes()));
+    }
+    return OkStatus();
   }
 
   Worker& worker_;
