@@ -36,7 +36,7 @@ std::string Who(const v1::Failure& failure) {
 }
 
 void Row(std::string& text, absl::string_view name, absl::string_view value) {
-  if (!value.empty()) absl::StrAppendFormat(&text, "  %-10s %s\n", name, value);
+  if (!value.empty()) absl::StrAppendFormat(&text, "  %-10s %s\n", name, EscapeControl(value));
 }
 
 // The last lines of `output`, each escaped and indented.
@@ -62,7 +62,7 @@ void Ranks(std::string& text, const v1::Failure& failure) {
     if (i == 0) absl::StrAppend(&text, "  where ranks were\n");
     absl::StrAppend(&text, "    rank ", rank.rank(), " on ", EscapeControl(rank.node()), ", ",
                     EscapeControl(rank.summary()), "\n");
-    if (i == 0) Row(text, "evidence", EscapeControl(rank.file()));
+    if (i == 0) Row(text, "evidence", rank.file());
   }
 }
 
@@ -129,7 +129,7 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
       Row(text, "time",
           absl::FormatTime("%Y-%m-%d_%H:%M:%E3S", absl::FromUnixMillis(root.unix_ms()), zone));
     }
-    Row(text, "host", EscapeControl(root.node()));
+    Row(text, "host", root.node());
     Row(text, "cause",
         absl::StrCat(CauseText(root), root.generation() == 0
                                           ? ""

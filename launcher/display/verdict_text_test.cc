@@ -40,6 +40,12 @@ TEST(VerdictTextTest, Failure_NamesRankHostSignalPidAndLogs) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST(VerdictTextTest, Names_CannotSpeakToTheTerminal) {
+  v1::Verdict verdict = Failed();
+  verdict.set_job("a\x1b[2J");
+  EXPECT_THAT(VerdictText(verdict, "/logs", absl::UTCTimeZone()), Not(HasSubstr("\x1b")));
+}
+
 TEST(VerdictTextTest, AJobThatNeverBegan_SaysNothingOfExecutionsAndGenerations) {
   v1::Verdict verdict;
   verdict.set_job("mnist");

@@ -72,22 +72,18 @@ void ExpectNothingIsLost(const std::string& store, int kills,
   EXPECT_TRUE(Train(store, steps, kills, flags) == undisturbed);
 }
 
-const std::vector<std::string> kAtOnce = {"--backoff", "1ms..1ms"};
-
 TEST(ShardedKillsTest, Ten_InPlaceFromTheNodesMemory) {
   ExpectNothingIsLost("memory", 10, {"--in-place"});
 }
 
-TEST(ShardedKillsTest, Ten_RestartsFromACheckpoint) {
-  ExpectNothingIsLost("directory", 10, kAtOnce);
-}
+TEST(ShardedKillsTest, Ten_RestartsFromACheckpoint) { ExpectNothingIsLost("directory", 10, {}); }
 
 TEST(ShardedKillsTest, Hundred_InPlaceFromTheNodesMemory) {
   ExpectNothingIsLost("memory", 100, {"--in-place"});
 }
 
 TEST(ShardedKillsTest, Hundred_RestartsFromACheckpoint) {
-  ExpectNothingIsLost("directory", 100, kAtOnce);
+  ExpectNothingIsLost("directory", 100, {});
 }
 
 }  // namespace
