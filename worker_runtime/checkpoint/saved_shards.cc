@@ -17,70 +17,85 @@
 #include "worker_runtime/checkpoint/state_parts.h"
 
 namespace cadre {
+namespace checkpoint {
 namespace {
-
-using checkpoint::FileReader;
-using checkpoint::IndexPart;
-using checkpoint::IndexRange;
-using checkpoint::StateIndex;
 
 // Of parts, at a time: a process may not have many more files open.
 constexpr size_t kMostOpen = 64;
 
 }  // namespace
 
-struct SavedShards::Impl {
+// The index of what was saved, and how its ranges are read.
+class SavedParts {
+ public:
   // A range, and whose part it is in.
   struct Place {
     const IndexPart* part;
     const IndexRange* range;
   };
 
-  StateIndex index;
-  std::map<std::string, ShardedTensor, std::less<>> tensors;
-  // Of each tensor, in the order of the elements.
-  std::map<std::string, std::vector<Place>, std::less<>> places;
-  // Where it is: one or the other.
-  Span<const char> memory;
-  std::string folder;
-  mutable std::map<int, std::unique_ptr<FileReader>> open;
-  mutable std::vector<char> buffer;
+  // In memory, or in a folder: `folder` is empty, or `memory` is.
+  SavedParts(StateIndex index, Span<const char> memory, std::string folder);
+  SavedParts(const SavedParts&) = delete;
+  SavedParts& operator=(const SavedParts&) = delete;
 
-  void Arrange();
-  std::string PathOf(int rank) const {
-    return absl::StrCat(folder, "/", checkpoint::PartName(rank));
-  }
-  bool in_memory() const { return folder.empty(); }
-  Result<const FileReader*> Open(const IndexPart& part) const;
+  const StateIndex& index() const { return index_; }
+  bool in_memory() const { return folder_.empty(); }
+  const std::map<std::string, ShardedTensor, std::less<>>& tensors() const { return tensors_; }
+  // In the order of the elements.
+  const std::vector<Place>& PlacesOf(std::string_view tensor) const;
+
+  // Whether the part is there and as long as it should be; stays open for a while.
+  Result<const FileReader*> Open(const IndexPart& part);
   // The whole range at `to`, of whose size it is, compared with its checksum.
-  Status ReadRange(const Place& place, char* to) const;
+  Status ReadRange(const Place& place, char* to);
+  // The same in a memory of this object's own, until the next call.
+  Result<const char*> ReadRange(const Place& place);
+
+ private:
+  std::string PathOf(int rank) const { return absl::StrCat(folder_, "/", PartName(rank)); }
   uint64_t BytesOf(const IndexRange& range) const {
-    return static_cast<uint64_t>(range.count) * index.tensors[range.tensor].element_bytes;
+    return static_cast<uint64_t>(range.count) * index_.tensors[range.tensor].element_bytes;
   }
+
+  const StateIndex index_;
+  const Span<const char> memory_;
+  const std::string folder_;
+  std::map<std::string, ShardedTensor, std::less<>> tensors_;
+  std::map<std::string, std::vector<Place>, std::less<>> places_;
+  std::map<int, std::unique_ptr<FileReader>> open_;
+  std::vector<char> buffer_;
 };
 
-void SavedShards::Impl::Arrange() {
-  for (const checkpoint::IndexTensor& tensor : index.tensors) {
-    tensors[tensor.name] = {tensor.name, tensor.type, tensor.element_bytes, tensor.shape};
+SavedParts::SavedParts(StateIndex index, Span<const char> memory, std::string folder)
+    : index_(std::move(index)), memory_(memory), folder_(std::move(folder)) {
+  for (const IndexTensor& tensor : index_.tensors) {
+    tensors_[tensor.name] = {tensor.name, tensor.type, tensor.element_bytes, tensor.shape};
   }
-  for (const IndexPart& part : index.parts) {
+  for (const IndexPart& part : index_.parts) {
     for (const IndexRange& range : part.ranges) {
-      places[index.tensors[range.tensor].name].push_back({&part, &range});
+      places_[index_.tensors[range.tensor].name].push_back({&part, &range});
     }
   }
-  for (auto& [name, list] : places) {
+  for (auto& [name, list] : places_) {
     std::sort(list.begin(), list.end(),
               [](const Place& a, const Place& b) { return a.range->begin < b.range->begin; });
   }
 }
 
-Result<const FileReader*> SavedShards::Impl::Open(const IndexPart& part) const {
-  const auto found = open.find(part.rank);
-  if (found != open.end()) return found->second.get();
+const std::vector<SavedParts::Place>& SavedParts::PlacesOf(std::string_view tensor) const {
+  static const std::vector<Place>* const none = new std::vector<Place>();
+  const auto found = places_.find(tensor);
+  return found == places_.end() ? *none : found->second;
+}
+
+Result<const FileReader*> SavedParts::Open(const IndexPart& part) {
+  const auto found = open_.find(part.rank);
+  if (found != open_.end()) return found->second.get();
   Result<std::unique_ptr<FileReader>> file = FileReader::Open(PathOf(part.rank));
   if (file.status().code() == StatusCode::kNotFound) {
     return DataLossError(absl::StrCat(PathOf(part.rank), " is missing: it is one of ",
-                                      index.parts.size(), " parts"));
+                                      index_.parts.size(), " parts"));
   }
   RETURN_IF_ERROR(file.status());
   const uint64_t expected = part.head_bytes + part.data_bytes;
@@ -88,30 +103,45 @@ Result<const FileReader*> SavedShards::Impl::Open(const IndexPart& part) const {
     return DataLossError(absl::StrCat(PathOf(part.rank), " has ", (*file)->bytes(),
                                       " bytes, and should have ", expected));
   }
-  if (open.size() >= kMostOpen) open.clear();
-  return (open[part.rank] = *std::move(file)).get();
+  if (open_.size() >= kMostOpen) open_.clear();
+  return (open_[part.rank] = *std::move(file)).get();
 }
 
-Status SavedShards::Impl::ReadRange(const Place& place, char* to) const {
+Status SavedParts::ReadRange(const Place& place, char* to) {
   const IndexPart& part = *place.part;
   const IndexRange& range = *place.range;
   const uint64_t at = part.head_bytes + range.offset, bytes = BytesOf(range);
   if (in_memory()) {
-    std::memcpy(to, memory.data() + at, bytes);
+    std::memcpy(to, memory_.data() + at, bytes);
     return OkStatus();
   }
   ASSIGN_OR_RETURN(const FileReader* const file, Open(part));
   RETURN_IF_ERROR(file->ReadAt(at, to, bytes));
-  if (!range.crc32c.has_value() || *range.crc32c == checkpoint::ExtendCrc32c(0, {to, bytes})) {
+  if (!range.crc32c.has_value() || *range.crc32c == ExtendCrc32c(0, {to, bytes})) {
     return OkStatus();
   }
   return DataLossError(absl::StrCat(PathOf(part.rank), ": elements ", range.begin, " to ",
                                     range.begin + range.count - 1, " of tensor '",
-                                    index.tensors[range.tensor].name,
+                                    index_.tensors[range.tensor].name,
                                     "' are not what was written (the checksum differs)"));
 }
 
-SavedShards::SavedShards(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Result<const char*> SavedParts::ReadRange(const Place& place) {
+  if (in_memory()) return memory_.data() + place.part->head_bytes + place.range->offset;
+  buffer_.resize(BytesOf(*place.range));
+  RETURN_IF_ERROR(ReadRange(place, buffer_.data()));
+  return static_cast<const char*>(buffer_.data());
+}
+
+}  // namespace checkpoint
+
+using checkpoint::FileReader;
+using checkpoint::IndexPart;
+using checkpoint::IndexRange;
+using checkpoint::SavedParts;
+using checkpoint::StateIndex;
+
+SavedShards::SavedShards(std::unique_ptr<SavedParts> parts) : parts_(std::move(parts)) {}
 SavedShards::SavedShards(SavedShards&&) noexcept = default;
 SavedShards& SavedShards::operator=(SavedShards&&) noexcept = default;
 SavedShards::~SavedShards() = default;
@@ -131,11 +161,7 @@ Result<SavedShards> SavedShards::FromMemory(Span<const char> bytes) {
   if (text.size() - *head != part.data_bytes) {
     return named("it has ", text.size(), " bytes, and should have ", *head + part.data_bytes);
   }
-  auto impl = std::make_unique<Impl>();
-  impl->index = *std::move(index);
-  impl->memory = bytes;
-  impl->Arrange();
-  return SavedShards(std::move(impl));
+  return SavedShards(std::make_unique<SavedParts>(*std::move(index), bytes, ""));
 }
 
 Result<SavedShards> SavedShards::FromFolder(const std::string& folder) {
@@ -154,25 +180,21 @@ Result<SavedShards> SavedShards::FromFolder(const std::string& folder) {
   if (!index.ok()) return named(index.status());
   const Status complete = checkpoint::CheckComplete(*index);
   if (!complete.ok()) return named(DataLossError(complete.message()));
-  auto impl = std::make_unique<Impl>();
-  impl->index = *std::move(index);
-  impl->folder = folder;
-  impl->Arrange();
-  return SavedShards(std::move(impl));
+  return SavedShards(std::make_unique<SavedParts>(*std::move(index), Span<const char>(), folder));
 }
 
-int64_t SavedShards::step() const { return impl_->index.step; }
-int SavedShards::ranks() const { return impl_->index.ranks; }
-bool SavedShards::in_memory() const { return impl_->in_memory(); }
+int64_t SavedShards::step() const { return parts_->index().step; }
+int SavedShards::ranks() const { return parts_->index().ranks; }
+bool SavedShards::in_memory() const { return parts_->in_memory(); }
 
 const ShardedTensor* SavedShards::Find(std::string_view name) const {
-  const auto found = impl_->tensors.find(name);
-  return found == impl_->tensors.end() ? nullptr : &found->second;
+  const auto found = parts_->tensors().find(name);
+  return found == parts_->tensors().end() ? nullptr : &found->second;
 }
 
 std::vector<std::string> SavedShards::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : impl_->tensors) names.push_back(name);
+  for (const auto& [name, tensor] : parts_->tensors()) names.push_back(name);
   return names;
 }
 
@@ -181,42 +203,37 @@ Status SavedShards::Read(std::string_view name, int64_t begin, int64_t count, vo
   if (tensor == nullptr) {
     return InvalidArgumentError(absl::StrCat("no tensor '", ToAbsl(name), "' was saved"));
   }
-  const auto list = impl_->places.find(name);
   const auto element = static_cast<int64_t>(tensor->element_bytes);
   char* const out = static_cast<char*>(to);
   int64_t next = begin;
   const int64_t end = begin + count;
-  if (list != impl_->places.end()) {
-    for (const Impl::Place& place : list->second) {
-      const int64_t first = place.range->begin, behind = first + place.range->count;
-      if (next >= end || behind <= next) continue;
-      if (first > next) break;
-      char* const here = out + (next - begin) * element;
-      const int64_t until = std::min(behind, end);
-      if (first == next && behind <= end) {
-        RETURN_IF_ERROR(impl_->ReadRange(place, here));
-      } else {
-        impl_->buffer.resize(impl_->BytesOf(*place.range));
-        RETURN_IF_ERROR(impl_->ReadRange(place, impl_->buffer.data()));
-        std::memcpy(here, impl_->buffer.data() + (next - first) * element,
-                    static_cast<size_t>((until - next) * element));
-      }
-      next = until;
+  for (const SavedParts::Place& place : parts_->PlacesOf(name)) {
+    const int64_t first = place.range->begin, behind = first + place.range->count;
+    if (next >= end || behind <= next) continue;
+    if (first > next) break;
+    char* const here = out + (next - begin) * element;
+    const int64_t until = std::min(behind, end);
+    if (first == next && behind <= end) {
+      RETURN_IF_ERROR(parts_->ReadRange(place, here));
+    } else {
+      ASSIGN_OR_RETURN(const char* const range, parts_->ReadRange(place));
+      std::memcpy(here, range + (next - first) * element,
+                  static_cast<size_t>((until - next) * element));
     }
+    next = until;
   }
   if (next >= end) return OkStatus();
   return InvalidArgumentError(absl::StrCat("element ", next, " of tensor '", ToAbsl(name),
                                            "' is not in what was saved by ",
-                                           impl_->in_memory() ? "this rank" : "all ranks"));
+                                           in_memory() ? "this rank" : "all ranks"));
 }
 
 Status SavedShards::Check(int rank) const {
-  for (const IndexPart& part : impl_->index.parts) {
-    if (part.rank != rank) continue;
-    if (!impl_->in_memory()) RETURN_IF_ERROR(impl_->Open(part).status());
+  for (const IndexPart& part : parts_->index().parts) {
+    if (part.rank != rank || in_memory()) continue;
+    RETURN_IF_ERROR(parts_->Open(part).status());
     for (const IndexRange& range : part.ranges) {
-      impl_->buffer.resize(impl_->BytesOf(range));
-      RETURN_IF_ERROR(impl_->ReadRange({&part, &range}, impl_->buffer.data()));
+      RETURN_IF_ERROR(parts_->ReadRange({&part, &range}).status());
     }
   }
   return OkStatus();

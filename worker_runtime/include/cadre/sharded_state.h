@@ -17,6 +17,10 @@
 
 namespace cadre {
 
+namespace checkpoint {
+class SavedParts;
+}
+
 // A tensor as a whole, of which ranks keep ranges.
 struct ShardedTensor {
   std::string name;
@@ -103,10 +107,9 @@ class SavedShards {
   Status Check(int rank) const;
 
  private:
-  struct Impl;
-  explicit SavedShards(std::unique_ptr<Impl> impl);
+  explicit SavedShards(std::unique_ptr<checkpoint::SavedParts> parts);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<checkpoint::SavedParts> parts_;
 };
 
 }  // namespace cadre
