@@ -6,47 +6,22 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "worker_runtime/checkpoint/outcome.h"
 
 namespace cadre {
 namespace {
-
-// Rank 0's message to the others: a status, and what it found where that is OK.
-struct Announcement {
-  Status status;
-  std::string text;
-};
-
-// Lines of any length travel: the store's limit is far above the 1 KiB of an error text.
-constexpr size_t kMaxAnnouncedText = 16 * 1024;
-
-std::string Encode(const Announcement& announcement) {
-  const Status& status = announcement.status;
-  const absl::string_view text = status.ok() ? announcement.text : status.message();
-  return absl::StrCat(static_cast<int>(status.code()), "\n", text.substr(0, kMaxAnnouncedText));
-}
-
-Result<std::string> Decode(absl::string_view encoded) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(encoded, absl::MaxSplits('\n', 1));
-  int code = 0;
-  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &code)) {
-    return InternalError("rank 0's answer cannot be read");
-  }
-  if (code == 0) return std::string(parts[1]);
-  return Status(static_cast<StatusCode>(code), absl::StrCat("rank 0: ", parts[1]));
-}
 
 // Runs `task` on rank 0 and gives all ranks its outcome. The calls of a rank are counted, so that
 // no one reads an earlier call's outcome; the last to leave lets the store forget it.
 Result<std::string> OnRankZero(Worker& worker, absl::string_view what,
                                std::chrono::nanoseconds timeout,
-                               const std::function<Announcement()>& task) {
+                               const std::function<Result<std::string>()>& task) {
   const MonoTime deadline = MonoNow() + timeout;
   const std::string prefix = absl::StrCat("checkpoint/", what);
   ASSIGN_OR_RETURN(const int64_t call,
@@ -54,16 +29,11 @@ Result<std::string> OnRankZero(Worker& worker, absl::string_view what,
   const std::string key = absl::StrCat(prefix, "/", call);
   Result<std::string> outcome;
   if (worker.rank() == 0) {
-    const Announcement announcement = task();
-    RETURN_IF_ERROR(worker.Set(key, Encode(announcement)));
-    if (announcement.status.ok()) {
-      outcome = announcement.text;
-    } else {
-      outcome = announcement.status;
-    }
+    outcome = task();
+    RETURN_IF_ERROR(worker.Set(key, checkpoint::EncodeOutcome(outcome)));
   } else {
     ASSIGN_OR_RETURN(const std::string encoded, worker.Get(key, timeout));
-    outcome = Decode(encoded);
+    outcome = checkpoint::DecodeOutcome(encoded, "rank 0: ");
   }
   RETURN_IF_ERROR(worker.Barrier(prefix, absl::ToChronoNanoseconds(deadline - MonoNow())));
   if (worker.rank() == 0) RETURN_IF_ERROR(worker.Delete(key));
@@ -74,37 +44,36 @@ Result<std::string> OnRankZero(Worker& worker, absl::string_view what,
 
 Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
                       const CheckpointDirectory::Writer& writer, std::chrono::nanoseconds timeout) {
-  return OnRankZero(worker, "save", timeout,
-                    [&]() -> Announcement {
-                      // The store refuses a call of a generation that is over.
-                      const auto fence = [&] {
-                        return worker.Set("checkpoint/step", absl::StrCat(step));
-                      };
-                      return {directory.Save(step, worker.place().generation, writer, fence), ""};
-                    })
+  return OnRankZero(
+             worker, "save", timeout,
+             [&]() -> Result<std::string> {
+               // The store refuses a call of a generation that is over.
+               const auto fence = [&] { return worker.Set("checkpoint/step", absl::StrCat(step)); };
+               RETURN_IF_ERROR(directory.Save(step, worker.place().generation, writer, fence));
+               return std::string();
+             })
       .status();
 }
 
 Result<bool> CheckpointWanted(Worker& worker, std::chrono::nanoseconds timeout) {
   constexpr absl::string_view kYes = "yes";
   ASSIGN_OR_RETURN(const std::string answer,
-                   OnRankZero(worker, "wanted", timeout, [&]() -> Announcement {
-                     return {OkStatus(), worker.MoreNodesWait() ? std::string(kYes) : "no"};
+                   OnRankZero(worker, "wanted", timeout, [&]() -> Result<std::string> {
+                     return std::string(worker.MoreNodesWait() ? kYes : "no");
                    }));
   return answer == kYes;
 }
 
 Result<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& directory,
                                     std::chrono::nanoseconds timeout) {
-  ASSIGN_OR_RETURN(
-      const std::string announced, OnRankZero(worker, "load", timeout, [&]() -> Announcement {
-        const Result<NewestCheckpoint> newest = directory.FindNewest();
-        if (!newest.ok()) return {newest.status(), ""};
-        if (!newest->checkpoint.has_value()) return {OkStatus(), "\n"};
-        const Checkpoint& found = *newest->checkpoint;
-        return {OkStatus(), absl::StrCat(CheckpointDirectory::Name(found.step, found.generation),
-                                         "\n", newest->warning)};
-      }));
+  ASSIGN_OR_RETURN(const std::string announced,
+                   OnRankZero(worker, "load", timeout, [&]() -> Result<std::string> {
+                     ASSIGN_OR_RETURN(const NewestCheckpoint newest, directory.FindNewest());
+                     if (!newest.checkpoint.has_value()) return std::string("\n");
+                     const Checkpoint& found = *newest.checkpoint;
+                     return absl::StrCat(CheckpointDirectory::Name(found.step, found.generation),
+                                         "\n", newest.warning);
+                   }));
   const std::vector<std::string> parts = absl::StrSplit(announced, absl::MaxSplits('\n', 1));
   NewestCheckpoint newest;
   if (parts[0].empty()) return newest;

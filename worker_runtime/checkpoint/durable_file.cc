@@ -93,13 +93,19 @@ Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
 }
 
 Status WriteAndSync(const std::string& path, absl::string_view bytes) {
+  return WriteAndSync(path, {bytes});
+}
+
+Status WriteAndSync(const std::string& path, std::initializer_list<absl::string_view> pieces) {
   const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (file.fd() < 0) return Failed("create", path);
-  while (!bytes.empty()) {
-    const ssize_t written = write(file.fd(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed("write", path);
-    bytes.remove_prefix(static_cast<size_t>(written));
+  for (absl::string_view bytes : pieces) {
+    while (!bytes.empty()) {
+      const ssize_t written = write(file.fd(), bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return Failed("write", path);
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
   }
   if (fsync(file.fd()) != 0) return Failed("sync", path);
   return OkStatus();

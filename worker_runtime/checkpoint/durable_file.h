@@ -3,6 +3,7 @@
 #define CADRE_WORKER_RUNTIME_CHECKPOINT_DURABLE_FILE_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -22,8 +23,9 @@ Result<FileSum> SumFile(const std::string& path);
 // FAILED_PRECONDITION as above.
 Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
-// Writes and syncs; the directory is the caller's to sync.
+// Writes and syncs; the directory is the caller's to sync. Pieces come one behind the other.
 Status WriteAndSync(const std::string& path, absl::string_view bytes);
+Status WriteAndSync(const std::string& path, std::initializer_list<absl::string_view> pieces);
 // Of a file or a directory.
 Status Sync(const std::string& path);
 Status Rename(const std::string& from, const std::string& to);

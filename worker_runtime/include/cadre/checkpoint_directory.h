@@ -4,7 +4,8 @@
 //   DIR/LATEST                        the name of the newest one, written last
 //   DIR/.tmp_g3_...                   not finished, or left behind; the next save removes it
 //
-// Framework-free: a checkpoint is one file that the program writes and reads.
+// Framework-free: a checkpoint is one file that the program writes and reads, with what the program
+// puts beside it.
 #ifndef CADRE_CHECKPOINT_DIRECTORY_H_
 #define CADRE_CHECKPOINT_DIRECTORY_H_
 
@@ -36,7 +37,8 @@ struct NewestCheckpoint {
 // One process saves at a time; any number may read.
 class CheckpointDirectory {
  public:
-  // Writes the checkpoint to `path`, which does not exist yet.
+  // Writes the checkpoint to `path`, which does not exist yet, in a folder that is the checkpoint's
+  // own. Other files there become visible with it; syncing them is the writer's part.
   using Writer = std::function<Status(const std::string& path)>;
   // Asked right before the checkpoint becomes visible: not OK means that nothing may change any
   // more.
@@ -55,6 +57,10 @@ class CheckpointDirectory {
   // The newest one whose data is what was written, found by reading it.
   Result<NewestCheckpoint> FindNewest() const;
 
+  // All there are, whole or not, in the order in which FindNewest() looks at them: LATEST's, those
+  // before it, and then those after it. Says in `warning` when LATEST itself is damaged.
+  Result<std::vector<Checkpoint>> Candidates(std::string* warning) const;
+
   // DATA_LOSS saying what is wrong with it; NOT_FOUND. Reads the data only with `read_data`.
   Result<Checkpoint> Check(const std::string& name, bool read_data) const;
 
@@ -69,8 +75,6 @@ class CheckpointDirectory {
   Status Commit(const std::string& temporary, const std::string& name, uint64_t generation,
                 const Fence& fence) const;
   void RemoveOld(const Checkpoint& newest) const;
-  // Newest first; LATEST's before all. Says in `warning` when LATEST itself is damaged.
-  Result<std::vector<Checkpoint>> Candidates(std::string* warning) const;
 
   const std::string directory_;
   const int keep_;

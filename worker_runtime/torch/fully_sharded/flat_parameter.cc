@@ -1,5 +1,6 @@
 #include "cadre/torch/flat_parameter.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -75,6 +76,15 @@ torch::Tensor FlatParameter::MemberOf(const torch::Tensor& whole, size_t member)
 torch::Tensor FlatParameter::OwnPartOf(const torch::Tensor& whole) const {
   const int64_t part = count_ / route_.host->size();
   return whole.narrow(0, part * route_.host->rank(), part);
+}
+
+FlatParameter::OwnRange FlatParameter::OwnRangeOf(size_t member) const {
+  const FlatMember& one = members_[member];
+  const int64_t part = count_ / route_.host->size(), first = part * route_.host->rank();
+  const int64_t begin = std::max(one.offset, first);
+  const int64_t end = std::min(one.offset + one.count, first + part);
+  if (begin >= end) return {};
+  return {begin - one.offset, end - begin, begin - first};
 }
 
 // On the current stream.

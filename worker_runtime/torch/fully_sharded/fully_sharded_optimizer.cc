@@ -1,6 +1,4 @@
 // The whole state of an optimizer over shards.
-#include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include "cadre/torch/fully_sharded_parts.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
+#include "cadre/torch/whole_groups.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -18,66 +17,6 @@ using torch::optim::OptimizerParamState;
 Status NotOurs(const torch::optim::Optimizer& optimizer) {
   return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
 }
-
-// The optimizer's groups as they would be over the whole module's parameters, in the module's
-// order.
-class WholeGroups {
- public:
-  struct Part {
-    FlatParameter* flat;
-    size_t member;
-  };
-
-  WholeGroups(const torch::nn::Module& module, const std::vector<FlatParameter*>& flats,
-              const torch::optim::Optimizer& optimizer) {
-    std::map<const void*, size_t> order;
-    for (const auto& item : module.named_parameters()) {
-      if (item.value().defined()) {
-        order.emplace(item.value().unsafeGetTensorImpl(), order.size());
-      }
-    }
-    std::map<const void*, FlatParameter*> flat_of;
-    for (FlatParameter* const flat : flats) flat_of[flat->shard().unsafeGetTensorImpl()] = flat;
-    for (const auto& group : optimizer.param_groups()) {
-      std::vector<Part> parts;
-      for (const torch::Tensor& shard : group.params()) {
-        FlatParameter* const flat = flat_of.at(shard.unsafeGetTensorImpl());
-        flats_.push_back(flat);
-        for (size_t m = 0; m < flat->members().size(); ++m) parts.push_back({flat, m});
-      }
-      std::sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) {
-        return order.at(TensorOf(a).unsafeGetTensorImpl()) <
-               order.at(TensorOf(b).unsafeGetTensorImpl());
-      });
-      groups_.push_back(std::move(parts));
-    }
-  }
-
-  static const torch::Tensor& TensorOf(const Part& part) {
-    return part.flat->members()[part.member].tensor;
-  }
-  // In the order of the optimizer's own parameters.
-  const std::vector<FlatParameter*>& flats() const { return flats_; }
-  std::vector<std::vector<torch::Tensor>> Parameters() const {
-    std::vector<std::vector<torch::Tensor>> parameters;
-    for (const std::vector<Part>& group : groups_) {
-      auto& list = parameters.emplace_back();
-      for (const Part& part : group) list.push_back(TensorOf(part));
-    }
-    return parameters;
-  }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const std::vector<Part>& group : groups_) {
-      for (const Part& part : group) names.push_back(part.flat->members()[part.member].name);
-    }
-    return names;
-  }
-
- private:
-  std::vector<FlatParameter*> flats_;
-  std::vector<std::vector<Part>> groups_;
-};
 
 // Collective: adds the whole of a shard's state, for each member, to `states`.
 Status GatherState(FlatParameter& flat, OptimizerParamState& state, bool receives,

@@ -97,6 +97,14 @@ class FlatParameter {
   // A member's part of a whole, and this rank's part of it.
   torch::Tensor MemberOf(const torch::Tensor& whole, size_t member) const;
   torch::Tensor OwnPartOf(const torch::Tensor& whole) const;
+  // What this rank's part has of a member: `count` elements from the member's `begin` on, which lie
+  // from `at` on in the part. Of none, `count` is 0.
+  struct OwnRange {
+    int64_t begin = 0;
+    int64_t count = 0;
+    int64_t at = 0;
+  };
+  OwnRange OwnRangeOf(size_t member) const;
   // Collective; waits: a tensor of the shard's size on each rank as a whole on the host.
   Status GatherOnHost(const torch::Tensor& part, torch::Tensor* whole);
 

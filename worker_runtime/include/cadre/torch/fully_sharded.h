@@ -122,6 +122,8 @@ class FullySharded {
   }
 
   Module& module() { return *module_; }
+  // For what saves and loads them (sharded_checkpoint.h).
+  FullyShardedParts& parts() { return parts_; }
   // Of whole parameters that are on this rank now, and the most there were at a time.
   size_t gathered_bytes() const { return units_->gathered_bytes(); }
   size_t most_gathered_bytes() const { return units_->most_gathered_bytes(); }

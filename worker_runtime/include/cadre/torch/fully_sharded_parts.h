@@ -34,15 +34,20 @@ class FullyShardedParts {
   Status LoadOptimizerState(torch::optim::Optimizer& optimizer,
                             torch::serialize::InputArchive& archive);
 
- private:
+  // INVALID_ARGUMENT, naming the parameter and the rank: it is not over shards().
   Status CheckOptimizer(const torch::optim::Optimizer& optimizer) const;
+  torch::nn::Module& module() const { return *module_; }
+  FullyShardedUnits& units() const { return units_; }
+  // In the order of the units.
+  const std::vector<FlatParameter*>& flats() const { return flats_; }
+
+ private:
   Status CheckRecipient(int recipient) const;
   Status TakeAveraged();
 
   const std::shared_ptr<torch::nn::Module> module_;
   FullyShardedUnits& units_;
   Communicator& communicator_;
-  // In the order of the units.
   const std::vector<FlatParameter*> flats_;
 };
 

@@ -1,0 +1,242 @@
+// A state that was saved, in files or in memory.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "cadre/sharded_state.h"
+#include "worker_runtime/absl_types.h"
+#include "worker_runtime/checkpoint/crc32c.h"
+#include "worker_runtime/checkpoint/file_reader.h"
+#include "worker_runtime/checkpoint/state_index.h"
+#include "worker_runtime/checkpoint/state_parts.h"
+
+namespace cadre {
+namespace checkpoint {
+namespace {
+
+// Of parts, at a time: a process may not have many more files open.
+constexpr size_t kMostOpen = 64;
+
+}  // namespace
+
+// The index of what was saved, and how its ranges are read.
+class SavedParts {
+ public:
+  // A range, and whose part it is in.
+  struct Place {
+    const IndexPart* part;
+    const IndexRange* range;
+  };
+
+  // In memory, or in a folder: `folder` is empty, or `memory` is.
+  SavedParts(StateIndex index, Span<const char> memory, std::string folder);
+  SavedParts(const SavedParts&) = delete;
+  SavedParts& operator=(const SavedParts&) = delete;
+
+  const StateIndex& index() const { return index_; }
+  bool in_memory() const { return folder_.empty(); }
+  const std::map<std::string, ShardedTensor, std::less<>>& tensors() const { return tensors_; }
+  // In the order of the elements.
+  const std::vector<Place>& PlacesOf(std::string_view tensor) const;
+
+  // Whether the part is there and as long as it should be; stays open for a while.
+  Result<const FileReader*> Open(const IndexPart& part);
+  // The whole range at `to`, of whose size it is, compared with its checksum.
+  Status ReadRange(const Place& place, char* to);
+  // The same in a memory of this object's own, until the next call.
+  Result<const char*> ReadRange(const Place& place);
+
+ private:
+  std::string PathOf(int rank) const { return absl::StrCat(folder_, "/", PartName(rank)); }
+  uint64_t BytesOf(const IndexRange& range) const {
+    return static_cast<uint64_t>(range.count) * index_.tensors[range.tensor].element_bytes;
+  }
+
+  const StateIndex index_;
+  const Span<const char> memory_;
+  const std::string folder_;
+  std::map<std::string, ShardedTensor, std::less<>> tensors_;
+  std::map<std::string, std::vector<Place>, std::less<>> places_;
+  std::map<int, std::unique_ptr<FileReader>> open_;
+  std::vector<char> buffer_;
+};
+
+SavedParts::SavedParts(StateIndex index, Span<const char> memory, std::string folder)
+    : index_(std::move(index)), memory_(memory), folder_(std::move(folder)) {
+  for (const IndexTensor& tensor : index_.tensors) {
+    tensors_[tensor.name] = {tensor.name, tensor.type, tensor.element_bytes, tensor.shape};
+  }
+  for (const IndexPart& part : index_.parts) {
+    for (const IndexRange& range : part.ranges) {
+      places_[index_.tensors[range.tensor].name].push_back({&part, &range});
+    }
+  }
+  for (auto& [name, list] : places_) {
+    std::sort(list.begin(), list.end(),
+              [](const Place& a, const Place& b) { return a.range->begin < b.range->begin; });
+  }
+}
+
+const std::vector<SavedParts::Place>& SavedParts::PlacesOf(std::string_view tensor) const {
+  static const std::vector<Place>* const none = new std::vector<Place>();
+  const auto found = places_.find(tensor);
+  return found == places_.end() ? *none : found->second;
+}
+
+Result<const FileReader*> SavedParts::Open(const IndexPart& part) {
+  const auto found = open_.find(part.rank);
+  if (found != open_.end()) return found->second.get();
+  Result<std::unique_ptr<FileReader>> file = FileReader::Open(PathOf(part.rank));
+  if (file.status().code() == StatusCode::kNotFound) {
+    return DataLossError(absl::StrCat(PathOf(part.rank), " is missing: it is one of ",
+                                      index_.parts.size(), " parts"));
+  }
+  RETURN_IF_ERROR(file.status());
+  const uint64_t expected = part.head_bytes + part.data_bytes;
+  if ((*file)->bytes() != expected) {
+    return DataLossError(absl::StrCat(PathOf(part.rank), " has ", (*file)->bytes(),
+                                      " bytes, and should have ", expected));
+  }
+  if (open_.size() >= kMostOpen) open_.clear();
+  return (open_[part.rank] = *std::move(file)).get();
+}
+
+Status SavedParts::ReadRange(const Place& place, char* to) {
+  const IndexPart& part = *place.part;
+  const IndexRange& range = *place.range;
+  const uint64_t at = part.head_bytes + range.offset, bytes = BytesOf(range);
+  if (in_memory()) {
+    std::memcpy(to, memory_.data() + at, bytes);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const FileReader* const file, Open(part));
+  RETURN_IF_ERROR(file->ReadAt(at, to, bytes));
+  if (!range.crc32c.has_value() || *range.crc32c == ExtendCrc32c(0, {to, bytes})) {
+    return OkStatus();
+  }
+  return DataLossError(absl::StrCat(PathOf(part.rank), ": elements ", range.begin, " to ",
+                                    range.begin + range.count - 1, " of tensor '",
+                                    index_.tensors[range.tensor].name,
+                                    "' are not what was written (the checksum differs)"));
+}
+
+Result<const char*> SavedParts::ReadRange(const Place& place) {
+  if (in_memory()) return memory_.data() + place.part->head_bytes + place.range->offset;
+  buffer_.resize(BytesOf(*place.range));
+  RETURN_IF_ERROR(ReadRange(place, buffer_.data()));
+  return static_cast<const char*>(buffer_.data());
+}
+
+}  // namespace checkpoint
+
+using checkpoint::FileReader;
+using checkpoint::IndexPart;
+using checkpoint::IndexRange;
+using checkpoint::SavedParts;
+using checkpoint::StateIndex;
+
+SavedShards::SavedShards(std::unique_ptr<SavedParts> parts) : parts_(std::move(parts)) {}
+SavedShards::SavedShards(SavedShards&&) noexcept = default;
+SavedShards& SavedShards::operator=(SavedShards&&) noexcept = default;
+SavedShards::~SavedShards() = default;
+
+Result<SavedShards> SavedShards::FromMemory(Span<const char> bytes) {
+  const absl::string_view text(bytes.data(), bytes.size());
+  const auto named = [](const auto&... what) {
+    return DataLossError(absl::StrCat("the state in memory is no sharded state: ", what...));
+  };
+  const Result<uint64_t> head = checkpoint::IndexBytes(text);
+  if (!head.ok()) return named(head.status().message());
+  Result<StateIndex> index = checkpoint::DecodeIndex(text.substr(0, *head));
+  if (!index.ok()) return named(index.status().message());
+  if (index->parts.size() != 1) return named("it has ", index->parts.size(), " parts");
+  IndexPart& part = index->parts[0];
+  part.head_bytes = *head;
+  if (text.size() - *head != part.data_bytes) {
+    return named("it has ", text.size(), " bytes, and should have ", *head + part.data_bytes);
+  }
+  return SavedShards(std::make_unique<SavedParts>(*std::move(index), bytes, ""));
+}
+
+Result<SavedShards> SavedShards::FromFolder(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", checkpoint::kIndexFile);
+  ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, FileReader::Open(path));
+  const auto named = [&path](const Status& status) {
+    return Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  };
+  std::string text(std::min<uint64_t>(file->bytes(), checkpoint::kFirstLineBytes), '\0');
+  RETURN_IF_ERROR(file->ReadAt(0, &text[0], text.size()));
+  const Result<uint64_t> bytes = checkpoint::IndexBytes(text);
+  if (!bytes.ok()) return named(bytes.status());
+  text.resize(std::min(file->bytes(), checkpoint::kMaxIndexBytes));
+  RETURN_IF_ERROR(file->ReadAt(0, &text[0], text.size()));
+  Result<StateIndex> index = checkpoint::DecodeIndex(text);
+  if (!index.ok()) return named(index.status());
+  const Status complete = checkpoint::CheckComplete(*index);
+  if (!complete.ok()) return named(DataLossError(complete.message()));
+  return SavedShards(std::make_unique<SavedParts>(*std::move(index), Span<const char>(), folder));
+}
+
+int64_t SavedShards::step() const { return parts_->index().step; }
+int SavedShards::ranks() const { return parts_->index().ranks; }
+bool SavedShards::in_memory() const { return parts_->in_memory(); }
+
+const ShardedTensor* SavedShards::Find(std::string_view name) const {
+  const auto found = parts_->tensors().find(name);
+  return found == parts_->tensors().end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> SavedShards::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parts_->tensors()) names.push_back(name);
+  return names;
+}
+
+Status SavedShards::Read(std::string_view name, int64_t begin, int64_t count, void* to) const {
+  const ShardedTensor* const tensor = Find(name);
+  if (tensor == nullptr) {
+    return InvalidArgumentError(absl::StrCat("no tensor '", ToAbsl(name), "' was saved"));
+  }
+  const auto element = static_cast<int64_t>(tensor->element_bytes);
+  char* const out = static_cast<char*>(to);
+  int64_t next = begin;
+  const int64_t end = begin + count;
+  for (const SavedParts::Place& place : parts_->PlacesOf(name)) {
+    const int64_t first = place.range->begin, behind = first + place.range->count;
+    if (next >= end || behind <= next) continue;
+    if (first > next) break;
+    char* const here = out + (next - begin) * element;
+    const int64_t until = std::min(behind, end);
+    if (first == next && behind <= end) {
+      RETURN_IF_ERROR(parts_->ReadRange(place, here));
+    } else {
+      ASSIGN_OR_RETURN(const char* const range, parts_->ReadRange(place));
+      std::memcpy(here, range + (next - first) * element,
+                  static_cast<size_t>((until - next) * element));
+    }
+    next = until;
+  }
+  if (next >= end) return OkStatus();
+  return InvalidArgumentError(absl::StrCat("element ", next, " of tensor '", ToAbsl(name),
+                                           "' is not in what was saved by ",
+                                           in_memory() ? "this rank" : "all ranks"));
+}
+
+Status SavedShards::Check(int rank) const {
+  for (const IndexPart& part : parts_->index().parts) {
+    if (part.rank != rank || in_memory()) continue;
+    RETURN_IF_ERROR(parts_->Open(part).status());
+    for (const IndexRange& range : part.ranges) {
+      RETURN_IF_ERROR(parts_->ReadRange({&part, &range}).status());
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace cadre

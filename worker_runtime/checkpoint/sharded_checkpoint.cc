@@ -1,0 +1,294 @@
+#include "cadre/sharded_checkpoint.h"
+
+#include <filesystem>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "cadre/checkpoint_directory.h"
+#include "worker_runtime/checkpoint/copy_parts.h"
+#include "worker_runtime/checkpoint/durable_file.h"
+#include "worker_runtime/checkpoint/state_index.h"
+#include "worker_runtime/checkpoint/state_parts.h"
+#include "worker_runtime/checkpoint/store_round.h"
+
+namespace cadre {
+namespace {
+
+using checkpoint::StateIndex;
+using checkpoint::StoreRound;
+
+// Rank 0's verdicts on a checkpoint; behind the second comes a warning.
+constexpr char kNextOne[] = "next";
+constexpr char kThisOne[] = "this\n";
+
+Status Prefixed(absl::string_view prefix, const Status& status) {
+  if (status.ok()) return status;
+  return Status(status.code(), absl::StrCat(prefix, status.message()));
+}
+
+class DirectoryShards : public ShardedCheckpoint {
+ public:
+  DirectoryShards(Worker& worker, const std::string& directory,
+                  const ShardedCheckpointOptions& options, int64_t number)
+      : worker_(worker),
+        options_(options),
+        directory_(directory, options.keep),
+        prefix_(absl::StrCat("shards/", number)) {}
+  ~DirectoryShards() override { Join(); }
+
+  Status Save(int64_t step, const ShardedState& state) override;
+  Status Wait() override {
+    Join();
+    return std::exchange(written_, OkStatus());
+  }
+  Result<std::optional<LatestShards>> Latest(MemoryCheckpoint* memory) override;
+
+ private:
+  void Join() {
+    if (writing_.joinable()) writing_.join();
+  }
+  StoreRound NextRound() {
+    return StoreRound(worker_, prefix_, ++rounds_, MonoNow() + options_.timeout);
+  }
+  std::string FolderOf(absl::string_view name) const {
+    return absl::StrCat(directory_.directory(), "/", name);
+  }
+
+  // Of this rank's state, to be written.
+  Status Copy(int64_t step, const ShardedState& state);
+  Status WriteAsRankZero(StoreRound& round, int64_t step, const Status& copied);
+  Status WriteAsAnother(StoreRound& round, const Status& copied);
+  Status WritePart(const std::string& folder);
+  // Of rank 0's, and of what the others say of theirs, in the file `path`.
+  Status WriteIndex(StoreRound& round, const std::string& path, const Status& mine);
+
+  // The newest on disk that all find whole.
+  Result<std::optional<LatestShards>> Newest();
+  // The next of `candidates` that this rank, 0, could open: its name; empty: there is none.
+  Result<std::string> Choose(std::vector<Checkpoint>* candidates, std::string* warning) const;
+  // This rank's share of the parts.
+  Status CheckShare(const std::string& folder, std::optional<SavedShards>* shards) const;
+  // What rank 0 makes of what the ranks found: the warning, the next one's turn, or an error.
+  static Result<std::string> Judge(const std::vector<Status>& found, std::string* warning);
+
+  Worker& worker_;
+  const ShardedCheckpointOptions options_;
+  const CheckpointDirectory directory_;
+  const std::string prefix_;
+  int64_t rounds_ = 0;
+
+  // The copy, and what it has.
+  StateIndex index_;
+  std::unique_ptr<char[]> copy_;
+  size_t capacity_ = 0;
+  size_t copied_bytes_ = 0;
+  std::thread writing_;
+  Status written_;
+};
+
+Status DirectoryShards::Copy(int64_t step, const ShardedState& state) {
+  if (state.rank() != worker_.rank() || state.ranks() != worker_.world_size()) {
+    return InvalidArgumentError(absl::StrCat("the state is one of rank ", state.rank(), " of ",
+                                             state.ranks(), ", and this is rank ", worker_.rank(),
+                                             " of ", worker_.world_size()));
+  }
+  ASSIGN_OR_RETURN(checkpoint::StatePieces pieces,
+                   checkpoint::PiecesOf(state, step, /*replicated=*/worker_.rank() == 0));
+  index_ = std::move(pieces.index);
+  copied_bytes_ = index_.parts[0].data_bytes;
+  if (capacity_ < copied_bytes_) {
+    capacity_ = 0;
+    copy_.reset();  // not both at a time
+    copy_.reset(new (std::nothrow) char[copied_bytes_]);
+    if (copy_ == nullptr) {
+      return ResourceExhaustedError(
+          absl::StrCat("no memory for a copy of ", copied_bytes_, " bytes"));
+    }
+    capacity_ = copied_bytes_;
+  }
+  const int copiers = checkpoint::CopiersFor(copied_bytes_, worker_.place().local_world_size);
+  checkpoint::CopyParts(pieces.data, copy_.get(), copiers);
+  return OkStatus();
+}
+
+Status DirectoryShards::Save(int64_t step, const ShardedState& state) {
+  const Status before = Wait();
+  const Status copied = Copy(step, state);
+  StoreRound round = NextRound();
+  auto write = [this, round, step, copied]() mutable {
+    written_ =
+        worker_.rank() == 0 ? WriteAsRankZero(round, step, copied) : WriteAsAnother(round, copied);
+  };
+  try {
+    writing_ = std::thread(write);
+  } catch (const std::system_error&) {
+    write();  // there is no room for a thread
+  }
+  return before;
+}
+
+Status DirectoryShards::WritePart(const std::string& folder) {
+  const absl::string_view data(copy_.get(), copied_bytes_);
+  checkpoint::AddChecksums(index_, data);
+  const std::string path = absl::StrCat(folder, "/", checkpoint::PartName(worker_.rank()));
+  RETURN_IF_ERROR(checkpoint::WriteAndSync(path, {checkpoint::EncodeIndex(index_), data}));
+  return checkpoint::Sync(folder);
+}
+
+Status DirectoryShards::WriteIndex(StoreRound& round, const std::string& path, const Status& mine) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const std::string name = std::filesystem::path(folder).filename().string();
+  RETURN_IF_ERROR(round.Order(name));
+  Status status = Prefixed("rank 0: ", mine.ok() ? WritePart(folder) : mine);
+  // Also after an error: nobody is to write into a folder that is being removed.
+  ASSIGN_OR_RETURN(const std::vector<Status> reports, round.Collect());
+  for (const Status& report : reports) status.Update(report);
+  RETURN_IF_ERROR(status);
+  std::vector<StateIndex> heads;
+  for (int rank = 0; rank < worker_.world_size(); ++rank) {
+    Result<StateIndex> head = checkpoint::ReadHead(folder, rank);
+    if (!head.ok()) {
+      return Prefixed(absl::StrCat("rank 0 cannot read what rank ", rank, " wrote; all nodes must ",
+                                   "share ", directory_.directory(), ": "),
+                      head.status());
+    }
+    heads.push_back(*std::move(head));
+  }
+  ASSIGN_OR_RETURN(const StateIndex index, checkpoint::MergeHeads(std::move(heads)));
+  return checkpoint::WriteAndSync(path, checkpoint::EncodeIndex(index));
+}
+
+Status DirectoryShards::WriteAsRankZero(StoreRound& round, int64_t step, const Status& copied) {
+  bool ordered = false;
+  const auto writer = [&](const std::string& path) {
+    ordered = true;
+    return WriteIndex(round, path, copied);
+  };
+  // The store refuses a call of a generation that is over.
+  const auto fence = [&] { return worker_.Set("checkpoint/step", absl::StrCat(step)); };
+  const Status status = directory_.Save(step, worker_.place().generation, writer, fence);
+  const Result<std::string> outcome =
+      status.ok() ? Result<std::string>(std::string()) : Result<std::string>(status);
+  // What the others are not told they learn from their deadline.
+  if (!ordered) round.Order(outcome).IgnoreError();
+  round.Conclude(outcome).IgnoreError();
+  return status;
+}
+
+Status DirectoryShards::WriteAsAnother(StoreRound& round, const Status& copied) {
+  ASSIGN_OR_RETURN(const std::string name, round.AwaitOrder());
+  const Status mine = copied.ok() ? WritePart(FolderOf(name)) : copied;
+  RETURN_IF_ERROR(round.Report(mine));
+  const Status outcome = round.AwaitOutcome().status();
+  return mine.ok() ? outcome : mine;
+}
+
+Result<std::optional<LatestShards>> DirectoryShards::Latest(MemoryCheckpoint* memory) {
+  Join();
+  if (memory != nullptr) {
+    ASSIGN_OR_RETURN(const std::optional<SavedState> saved, memory->Latest());
+    if (saved.has_value()) {
+      ASSIGN_OR_RETURN(SavedShards shards, SavedShards::FromMemory(saved->bytes));
+      return std::optional<LatestShards>(LatestShards{std::move(shards), ""});
+    }
+  }
+  return Newest();
+}
+
+Result<std::string> DirectoryShards::Choose(std::vector<Checkpoint>* candidates,
+                                            std::string* warning) const {
+  while (!candidates->empty()) {
+    const std::string name =
+        CheckpointDirectory::Name(candidates->front().step, candidates->front().generation);
+    candidates->erase(candidates->begin());
+    const Status whole = directory_.Check(name, /*read_data=*/true).status();
+    if (whole.ok()) return name;
+    absl::StrAppend(warning, warning->empty() ? "" : "; ", whole.message());
+  }
+  if (warning->empty()) return std::string();
+  return DataLossError(absl::StrCat(*warning, "; no whole checkpoint is left in ",
+                                    directory_.directory(),
+                                    ": remove them to start from the beginning"));
+}
+
+Status DirectoryShards::CheckShare(const std::string& folder,
+                                   std::optional<SavedShards>* shards) const {
+  Result<SavedShards> found = SavedShards::FromFolder(folder);
+  if (found.status().code() == StatusCode::kNotFound) {
+    return NotFoundError(
+        absl::StrCat(found.status().message(), "; all nodes must share ", directory_.directory()));
+  }
+  RETURN_IF_ERROR(found.status());
+  shards->emplace(*std::move(found));
+  for (int part = worker_.rank(); part < (*shards)->ranks(); part += worker_.world_size()) {
+    RETURN_IF_ERROR((*shards)->Check(part));
+  }
+  return OkStatus();
+}
+
+Result<std::string> DirectoryShards::Judge(const std::vector<Status>& found, std::string* warning) {
+  bool damaged = false;
+  for (const Status& status : found) {
+    if (status.ok()) continue;
+    if (status.code() != StatusCode::kDataLoss) return status;
+    absl::StrAppend(warning, warning->empty() ? "" : "; ", status.message());
+    damaged = true;
+  }
+  if (damaged) return std::string(kNextOne);
+  return absl::StrCat(kThisOne, *warning);
+}
+
+Result<std::optional<LatestShards>> DirectoryShards::Newest() {
+  std::string warning;
+  Result<std::vector<Checkpoint>> candidates = std::vector<Checkpoint>();
+  if (worker_.rank() == 0) candidates = directory_.Candidates(&warning);
+  while (true) {
+    StoreRound round = NextRound();
+    Result<std::string> name, verdict;
+    std::optional<SavedShards> shards;
+    if (worker_.rank() == 0) {
+      name = candidates.ok() ? Choose(&*candidates, &warning)
+                             : Result<std::string>(candidates.status());
+      RETURN_IF_ERROR(round.Order(name));
+      RETURN_IF_ERROR(name.status());
+      if (name->empty()) return std::optional<LatestShards>();
+      const Status mine = CheckShare(FolderOf(*name), &shards);
+      ASSIGN_OR_RETURN(std::vector<Status> found, round.Collect());
+      found[0] = Prefixed("rank 0: ", mine);
+      verdict = Judge(found, &warning);
+      RETURN_IF_ERROR(round.Conclude(verdict));
+    } else {
+      ASSIGN_OR_RETURN(name, round.AwaitOrder());
+      if (name->empty()) return std::optional<LatestShards>();
+      RETURN_IF_ERROR(round.Report(CheckShare(FolderOf(*name), &shards)));
+      verdict = round.AwaitOutcome();
+    }
+    RETURN_IF_ERROR(verdict.status());
+    if (*verdict == kNextOne) continue;
+    if (!shards.has_value()) return InternalError("rank 0 chose a checkpoint that is not here");
+    std::string said = verdict->substr(sizeof(kThisOne) - 1);
+    if (!said.empty()) absl::StrAppend(&said, "; step ", shards->step(), " is used instead");
+    return std::optional<LatestShards>(LatestShards{*std::move(shards), std::move(said)});
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ShardedCheckpoint>> ShardedCheckpoint::Open(
+    Worker& worker, const std::string& directory, const ShardedCheckpointOptions& options) {
+  // Counted, so that no one reads what was said to one that was opened before.
+  ASSIGN_OR_RETURN(const int64_t number,
+                   worker.Add(absl::StrCat("shards/opened/", worker.rank()), 1));
+  std::unique_ptr<ShardedCheckpoint> opened =
+      std::make_unique<DirectoryShards>(worker, directory, options, number);
+  return opened;
+}
+
+}  // namespace cadre

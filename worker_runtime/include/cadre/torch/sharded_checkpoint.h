@@ -1,0 +1,62 @@
+// What a rank keeps of a FullySharded model and its optimizer, for a checkpoint of which each rank
+// writes its own part (cadre/sharded_checkpoint.h) or has it in memory (cadre/memory_checkpoint.h).
+//
+//   CADRE_ASSIGN_OR_RETURN(auto state, cadre::nn::ShardsOf(*model, adam, cursor_bytes));
+//   CADRE_RETURN_IF_ERROR(checkpoint->Save(step, state));
+//   ...
+//   CADRE_ASSIGN_OR_RETURN(auto latest, checkpoint->Latest());
+//   if (latest) {
+//     CADRE_RETURN_IF_ERROR(cadre::nn::LoadShards(*model, adam, latest->shards, &cursor_bytes));
+//   }
+//
+// It has parameters, frozen ones among them, buffers, and the state and the options of the
+// optimizer, by the parameters' names: whatever the number of ranks that load it, and whatever
+// their units.
+#ifndef CADRE_TORCH_SHARDED_CHECKPOINT_H_
+#define CADRE_TORCH_SHARDED_CHECKPOINT_H_
+
+#include <string>
+#include <utility>
+
+#include "cadre/result.h"
+#include "cadre/sharded_state.h"
+#include "cadre/status.h"
+#include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/fully_sharded_parts.h"
+#include "torch/optim/optimizer.h"
+
+namespace cadre::nn {
+
+// Between steps; not collective. On the host it points to the tensors themselves, which may change
+// when what it was given to says so: ShardedCheckpoint when Save() has returned, MemoryCheckpoint
+// when its Wait() has. Of devices it has copies, for which this waits. `extra` is the program's:
+// the same on all ranks, of which rank 0's is written.
+//   INVALID_ARGUMENT  naming the parameter and the rank: the optimizer is not over the model's
+//                     shards
+//   UNIMPLEMENTED     it is none of libtorch's own
+Result<ShardedState> ShardsOf(FullyShardedParts& parts, torch::optim::Optimizer& optimizer,
+                              std::string extra);
+template <typename Module>
+Result<ShardedState> ShardsOf(FullySharded<Module>& model, torch::optim::Optimizer& optimizer,
+                              std::string extra = {}) {
+  return ShardsOf(model.parts(), optimizer, std::move(extra));
+}
+
+// Between steps, on all ranks; not collective. Each reads what it keeps, and for a moment has that
+// twice. Gradients stay as they are. Groups' options are loaded where libtorch's load() does it,
+// from 2.x on. `extra` may be null. On an error everything is as it was before:
+//   INVALID_ARGUMENT  naming the parameter and the rank: the state is of another model (names,
+//                     shapes, types) or another kind of optimizer; a state in memory that this rank
+//                     has not saved, or has saved with other units
+//   DATA_LOSS         naming the file: it is damaged
+Status LoadShards(FullyShardedParts& parts, torch::optim::Optimizer& optimizer,
+                  const SavedShards& saved, std::string* extra);
+template <typename Module>
+Status LoadShards(FullySharded<Module>& model, torch::optim::Optimizer& optimizer,
+                  const SavedShards& saved, std::string* extra = nullptr) {
+  return LoadShards(model.parts(), optimizer, saved, extra);
+}
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_SHARDED_CHECKPOINT_H_

@@ -1,0 +1,199 @@
+// Training of sharded models that goes on from what each rank saved by itself.
+#include "cadre/torch/sharded_checkpoint.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/optim/adagrad.h"
+#include "worker_runtime/torch/sharded_checkpoint/shards_rig_for_test.h"
+
+namespace cadre::nn {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// What training came to on rank 0.
+struct Trained {
+  // After step 5, and in the end.
+  std::vector<torch::Tensor> middle;
+  std::vector<torch::Tensor> optimizer;
+  std::vector<torch::Tensor> end;
+};
+
+class ShardedCheckpoints : public ShardedTraining {
+ protected:
+  // Saves after step 5 and goes on at once to step 10, while files are written.
+  Trained Save(int ranks, bool in_units = true) const {
+    Trained trained;
+    OnEachWorker(ranks, 1, [&](Worker& worker, Communicator& communicator) {
+      UnitTraining training(where(), kind(), communicator, in_units);
+      const auto checkpoint = OpenCheckpoint(worker, folder_.path());
+      training.Train(0, 5);
+      Trained here;
+      here.middle = training.Values();
+      here.optimizer = training.StateValues();
+      auto state = ShardsOf(*training.model, *training.optimizer, "what the program adds");
+      ASSERT_OK(state);
+      EXPECT_OK(checkpoint->Save(5, *state));
+      training.Train(5, 10);
+      here.end = training.Values();
+      EXPECT_OK(checkpoint->Wait());
+      if (communicator.rank() == 0) trained = std::move(here);
+    });
+    return trained;
+  }
+  Trained Load(int ranks, bool in_units = true) const {
+    Trained trained;
+    OnEachWorker(ranks, 1, [&](Worker& worker, Communicator& communicator) {
+      UnitTraining training(where(), kind(), communicator, in_units);
+      const auto latest = OpenCheckpoint(worker, folder_.path())->Latest();
+      ASSERT_OK(latest);
+      ASSERT_TRUE(latest->has_value());
+      std::string extra;
+      ASSERT_OK(LoadShards(*training.model, *training.optimizer, (*latest)->shards, &extra));
+      EXPECT_EQ(extra, "what the program adds");
+      EXPECT_EQ((*latest)->shards.step(), 5);
+      Trained here;
+      here.middle = training.Values();
+      here.optimizer = training.StateValues();
+      training.Train(5, 10);
+      here.end = training.Values();
+      if (communicator.rank() == 0) trained = std::move(here);
+    });
+    return trained;
+  }
+
+  const ScratchFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Each, ShardedCheckpoints, EachWayAndKind(), NameOf);
+
+// The state has the bits that were saved. So has training from there with as many ranks; with
+// another number sums may have another order.
+TEST_P(ShardedCheckpoints, GoesOnWithAnyNumberOfRanks) {
+  for (const int saved : {4, 1}) {
+    const Trained expected = Save(saved);
+    EXPECT_FALSE(expected.optimizer.empty());
+    for (const int ranks : {1, 2, 3, 4}) {
+      SCOPED_TRACE(std::to_string(saved) + " saved and " + std::to_string(ranks) + " loaded");
+      const Trained trained = Load(ranks);
+      ExpectSame(trained.middle, expected.middle);
+      ExpectSame(trained.optimizer, expected.optimizer);
+      ExpectClose(trained.end, expected.end);
+      if (ranks == saved) ExpectSame(trained.end, expected.end);
+    }
+  }
+}
+
+TEST_P(ShardedCheckpoints, GoesOnWithOtherUnits) {
+  const Trained expected = Save(3);
+  for (const int ranks : {2, 3}) {
+    const Trained trained = Load(ranks, /*in_units=*/false);
+    ExpectSame(trained.middle, expected.middle);
+    ExpectSame(trained.optimizer, expected.optimizer);
+    ExpectClose(trained.end, expected.end);
+  }
+}
+
+// Parameters that have no gradient, buffers, and what has no elements.
+struct OddNet : torch::nn::Module {
+  explicit OddNet(float value) {
+    trained = register_parameter("trained", torch::full({3, 5}, value));
+    frozen = register_parameter("frozen", torch::full({7}, value), /*requires_grad=*/false);
+    register_parameter("scalar", torch::full({}, value));
+    sum = register_buffer("sum", torch::full({4}, value));
+    register_buffer("count", torch::full({}, static_cast<int64_t>(value)));
+    register_buffer("none", torch::empty({0}));
+  }
+  torch::Tensor forward(torch::Tensor x) { return (x * trained).sum() + frozen.sum(); }
+  torch::Tensor trained, frozen, sum;
+};
+
+TEST(ShardedCheckpointOf, AModelWithFrozenParametersAndBuffers) {
+  const ScratchFolder folder;
+  for (const int ranks : {4, 3}) {
+    OnEachWorker(ranks, 1, [&](Worker& worker, Communicator& communicator) {
+      const bool saves = ranks == 4;
+      const auto net = std::make_shared<OddNet>(saves ? 2 : 1);
+      auto model = FullySharded<OddNet>::Create(net, {}, communicator, UnitOptions());
+      ASSERT_OK(model);
+      torch::optim::Adagrad optimizer((*model)->shards(), torch::optim::AdagradOptions(0.1));
+      const auto checkpoint = OpenCheckpoint(worker, folder.path());
+      if (saves) {
+        auto state = ShardsOf(**model, optimizer);
+        ASSERT_OK(state);
+        ASSERT_OK(checkpoint->Save(1, *state));
+        ASSERT_OK(checkpoint->Wait());
+        return;
+      }
+      const auto latest = checkpoint->Latest();
+      ASSERT_OK(latest);
+      ASSERT_OK(LoadShards(**model, optimizer, (*latest)->shards));
+      const auto whole = FullySharded<OddNet>::FullParameters::Gather(**model);
+      ASSERT_OK(whole);
+      for (const auto& tensor : net->parameters()) EXPECT_TRUE((tensor == 2).all().item<bool>());
+      for (const auto& tensor : net->buffers()) EXPECT_TRUE((tensor == 2).all().item<bool>());
+    });
+  }
+}
+
+// What each rank is told when it loads what a smaller net with Adam saved.
+template <typename Matcher>
+void ExpectAnother(const std::string& path, Kind kind, int width, int blocks,
+                   const Matcher& matcher) {
+  OnEachWorker(2, 1, [&](Worker& worker, Communicator& communicator) {
+    UnitTraining training(Where::kHost, kind, communicator, true, width, blocks);
+    training.Train(0, 2);
+    const auto before = training.Values();
+    const auto optimizer = training.StateValues();
+    const auto latest = OpenCheckpoint(worker, path)->Latest();
+    ASSERT_OK(latest);
+    EXPECT_THAT(
+        LoadShards(*training.model, *training.optimizer, (*latest)->shards),
+        StatusIs(StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr("rank " + std::to_string(communicator.rank()) + ": "), matcher)));
+    // What there was before stays, and training goes on.
+    ExpectSame(training.Values(), before);
+    ExpectSame(training.StateValues(), optimizer);
+    training.Train(2, 3);
+  });
+}
+
+TEST(ShardedCheckpointErrors, AnotherModelOrOptimizer) {
+  const ScratchFolder folder;
+  OnEachWorker(2, 1, [&](Worker& worker, Communicator& communicator) {
+    UnitTraining training(Where::kHost, Kind::kAdam, communicator);
+    training.Train(0, 1);
+    auto state = ShardsOf(*training.model, *training.optimizer);
+    ASSERT_OK(state);
+    const auto checkpoint = OpenCheckpoint(worker, folder.path());
+    ASSERT_OK(checkpoint->Save(1, *state));
+    ASSERT_OK(checkpoint->Wait());
+  });
+  const std::string& path = folder.path();
+  ExpectAnother(path, Kind::kAdam, 11, 4,
+                AllOf(HasSubstr("parameter 'stem.weight' is Float [11, 12] in this one"),
+                      HasSubstr("Float [10, 12] there")));
+  ExpectAnother(path, Kind::kAdam, 10, 5,
+                AllOf(HasSubstr("parameter 'block4."), HasSubstr("missing there")));
+  ExpectAnother(path, Kind::kAdam, 10, 3, HasSubstr("it has 'block3."));
+  ExpectAnother(path, Kind::kSgd, 10, 4,
+                AllOf(HasSubstr("torch::optim::Adam"), HasSubstr("torch::optim::SGD")));
+}
+
+TEST(ShardedCheckpointErrors, AnOptimizerThatIsNotOverShards) {
+  OnEachWorker(2, 1, [&](Worker&, Communicator& communicator) {
+    UnitTraining training(Where::kHost, Kind::kAdam, communicator);
+    const auto other = MakeOptimizer(Kind::kAdam, std::vector<torch::Tensor>{torch::ones({3})});
+    EXPECT_THAT(ShardsOf(*training.model, *other).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("make it over shards()")));
+  });
+}
+
+}  // namespace
+}  // namespace cadre::nn

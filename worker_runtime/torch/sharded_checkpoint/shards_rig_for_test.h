@@ -1,0 +1,132 @@
+// Training whose ranks have workers, and so checkpoints: for the tests of sharded ones.
+#ifndef CADRE_WORKER_RUNTIME_TORCH_SHARDED_CHECKPOINT_SHARDS_RIG_FOR_TEST_H_
+#define CADRE_WORKER_RUNTIME_TORCH_SHARDED_CHECKPOINT_SHARDS_RIG_FOR_TEST_H_
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "cadre/sharded_checkpoint.h"
+#include "cadre/torch/optimizer_state.h"
+#include "cadre/torch/sharded_checkpoint.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/torch/fully_sharded/unit_net_for_test.h"
+
+namespace cadre::nn {
+
+using UnitModel = FullySharded<UnitNet>;
+
+// A folder that goes with the test.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string pattern = ::testing::TempDir() + "/shards_XXXXXX";
+    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
+    path_ = pattern;
+  }
+  ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline void OnEachWorker(int ranks, int nodes,
+                         const std::function<void(Worker&, Communicator&)>& body) {
+  torch::set_num_threads(1);
+  testing::InProcessWorkers workers(ranks, nodes);
+  workers.Run([&](Worker& worker) {
+    CommunicatorOptions options;
+    options.timeout = kLong;
+    auto communicator = sockets::ConnectSockets(worker, options);
+    ASSERT_OK(communicator);
+    body(worker, **communicator);
+  });
+}
+
+inline std::unique_ptr<ShardedCheckpoint> OpenCheckpoint(Worker& worker, const std::string& path) {
+  ShardedCheckpointOptions options;
+  options.timeout = kLong;
+  auto opened = ShardedCheckpoint::Open(worker, path, options);
+  EXPECT_OK(opened);
+  return *std::move(opened);
+}
+
+// One rank's model and optimizer. All ranks have the same data, so that their number changes
+// nothing but the order of sums.
+struct UnitTraining {
+  UnitTraining(Where where, Kind kind, Communicator& communicator, bool in_units = true,
+               int width = 10, int blocks = 4)
+      : kind(kind), width(width), blocks(blocks), device(DeviceFor(where, communicator)) {
+    net = std::make_shared<UnitNet>(1 + communicator.rank(), width, blocks);
+    net->to(device);
+    const auto units = in_units ? net->units() : std::vector<std::string>();
+    auto created = UnitModel::Create(net, units, communicator, UnitOptions(where));
+    EXPECT_OK(created);
+    model = *std::move(created);
+    optimizer = MakeOptimizer(kind, model->shards());
+  }
+
+  void Backward(int step) {
+    model->forward(InputFor(0, step, device)).pow(2).mean().backward();
+    ASSERT_OK(model->Finish());
+  }
+  void Step() {
+    ASSERT_OK(model->Step(*optimizer));
+    model->ZeroGrad();
+  }
+  void Train(int from, int to) {
+    for (int step = from; step < to; ++step) {
+      Backward(step);
+      Step();
+    }
+  }
+
+  // Of the whole, on all ranks.
+  std::vector<torch::Tensor> Values() {
+    const auto whole = UnitModel::FullParameters::Gather(*model);
+    EXPECT_OK(whole);
+    return ParametersOf(*net);
+  }
+  // The tensors of the optimizer's whole state, on rank 0: by the state that it saves, loaded by an
+  // optimizer over a net that was never sharded.
+  std::vector<torch::Tensor> StateValues() {
+    torch::serialize::OutputArchive saved;
+    EXPECT_OK(model->SaveOptimizerState(*optimizer, saved));
+    std::vector<torch::Tensor> values;
+    if (model->parts().units().route().host->rank() != 0) return values;
+    UnitNet plain(1, width, blocks);
+    const auto over_all = MakeOptimizer(kind, plain.parameters());
+    auto archive = ArchiveOf(TextOf(saved));
+    over_all->load(archive);
+    for (const torch::Tensor& parameter : plain.parameters()) {
+      const auto state = over_all->state().find(StateKey(parameter));
+      if (state == over_all->state().end()) continue;
+      std::vector<torch::Tensor*> tensors;
+      EXPECT_TRUE(TensorsOf(*state->second, &tensors));
+      for (const torch::Tensor* const tensor : tensors) {
+        if (tensor->defined()) values.push_back(*tensor);
+      }
+    }
+    return values;
+  }
+
+  const Kind kind;
+  const int width;
+  const int blocks;
+  const torch::Device device;
+  std::shared_ptr<UnitNet> net;
+  std::unique_ptr<UnitModel> model;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_WORKER_RUNTIME_TORCH_SHARDED_CHECKPOINT_SHARDS_RIG_FOR_TEST_H_
