@@ -17,7 +17,7 @@ FullyShardedParts::FullyShardedParts(std::shared_ptr<torch::nn::Module> module,
                                      FullyShardedUnits* units)
     : module_(std::move(module)),
       units_(*units),
-      communicator_(*units->route().host),
+      communicator_(*units->route().parts.host),
       flats_(units->flats()) {}
 
 std::vector<torch::Tensor> FullyShardedParts::shards() const {
