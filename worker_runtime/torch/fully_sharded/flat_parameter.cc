@@ -43,9 +43,12 @@ FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, cons
   for (size_t m = 0; m < members_.size(); ++m) {
     MemberOf(whole, m).copy_(members_[m].tensor.detach());
   }
-  shard_ = OwnPartOf(whole).clone();
-  shard_.set_requires_grad(trained_);
   flat_ = torch::empty({count_}, options.dtype(types_.gathered));
+  const torch::Tensor own = OwnPartOf(whole);
+  shard_ =
+      offloads() ? EmptyPinned(own.device(), own.sizes(), types_.kept) : torch::empty_like(own);
+  shard_.copy_(own);
+  shard_.set_requires_grad(trained_);
   for (const FlatMember& member : members_) {
     // No view to autograd, which has nothing to do with it.
     torch::Tensor view = torch::empty({0}, flat_.options());
@@ -106,8 +109,11 @@ Status FlatParameter::StartGather() {
   // Behind the optimizer's step, and behind what used the memory before.
   if (const auto current = ranks.stream->Current()) ranks.stream->WaitFor(*current);
   const DeviceStream::Scope on(*ranks.stream);
-  sent_ = shard_.detach().to(types_.gathered);
-  if (ranks.alone() || !through_host(ranks)) Allocate();
+  const bool here = ranks.alone() || !through_host(ranks);
+  sent_ = shard_.detach();
+  if (here) sent_ = sent_.to(flat_.device(), types_.kept, /*non_blocking=*/true);
+  sent_ = sent_.to(types_.gathered);
+  if (here) Allocate();
   if (ranks.alone()) {
     flat_.copy_(sent_);
     there_ = ranks.stream->Here();
@@ -189,7 +195,7 @@ void FlatParameter::KeepOwnPart() {
 }
 
 Status FlatParameter::PackGradients(torch::Tensor* whole) {
-  *whole = torch::zeros({count_}, shard_.options().dtype(types_.reduced).requires_grad(false));
+  *whole = torch::zeros({count_}, flat_.options().dtype(types_.reduced));
   for (size_t m = 0; m < members_.size(); ++m) {
     torch::Tensor& grad = members_[m].tensor.mutable_grad();
     if (!grad.defined()) continue;
@@ -219,7 +225,7 @@ Status FlatParameter::StartReduce() {
   const int replicas = route_.replicas.alone() ? 1 : route_.replicas.host->size();
   if (ranks.alone()) {
     if (replicas > 1) whole.mul_(1.0 / replicas);
-    reductions_.push_back({torch::Tensor(), whole, nullptr});
+    reductions_.push_back({torch::Tensor(), whole});
     return OkStatus();
   }
   if (through_host(ranks)) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
@@ -258,11 +264,18 @@ Status FlatParameter::ReduceAcross() {
     if (const auto stream = ranks.stream->Current()) reduced.Block(*stream);
     if (!own.device().is_cpu()) ranks.stream->Uses(own);
     own = through_host(ranks) ? own.to(torch::kCPU, ReducedType(own.scalar_type()))
-                              : own.to(shard_.device());
+                              : own.to(flat_.device());
     reduction.work = ranks.communicator().AllReduce(BufferOfFlat(own), ReduceOp::kSum);
     if (ranks.device != nullptr) {
       route_.under_way->push_back(std::exchange(reduction.work, nullptr));
     }
+  }
+  if (offloads() && !own.device().is_cpu()) {
+    // While the backward pass goes on, and then its memory is free again.
+    const DeviceStream::Scope on(last_stream());
+    const torch::Tensor there = EmptyPinned(own.device(), own.sizes(), types_.kept);
+    own = there.copy_(own.to(types_.kept), /*non_blocking=*/true);
+    reduction.offloading = true;
   }
   across_.push_back(std::move(reduction));
   return OkStatus();
@@ -276,15 +289,17 @@ Status FlatParameter::FinishReduce() {
     const Status status = Await(route_.replicas, reduction.work);
     if (!status.ok()) return status;
   }
-  const DeviceStream& stream =
-      route_.replicas.alone() ? *route_.parts.stream : *route_.replicas.stream;
+  const DeviceStream& stream = last_stream();
   {
     const DeviceStream::Scope on(stream);
     reduction.own = reduction.own.to(shard_.device(), shard_.scalar_type());
   }
-  // The optimizer's stream uses what this one made.
-  stream.CurrentWaits();
-  stream.CurrentUses(reduction.own);
+  if (reduction.offloading) stream.Synchronize();
+  if (!offloads()) {
+    // The optimizer's stream uses what this one made.
+    stream.CurrentWaits();
+    stream.CurrentUses(reduction.own);
+  }
   torch::Tensor& grad = shard_.mutable_grad();
   if (grad.defined()) {
     grad.add_(reduction.own);

@@ -57,6 +57,7 @@ Status FullyShardedParts::Step(torch::optim::Optimizer& optimizer) {
   return units_.Fail(Guarded("step of a sharded model", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
     CADRE_RETURN_IF_ERROR(TakeAveraged());
+    units_.AwaitCopies();
     optimizer.step();
     return OkStatus();
   }));

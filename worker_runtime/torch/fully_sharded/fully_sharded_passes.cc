@@ -211,11 +211,11 @@ void FullyShardedUnits::Reduce(Unit& unit) {
     reducing_.push_back(flat.get());
   }
   if (reducing_.empty()) return;
-  // What would make the computation wait, on a device, is left to the end.
+  // What would make the computation or the host wait, on a device, is left to the end.
   const RankRoute& last = route_.replicas.alone() ? route_.parts : route_.replicas;
-  FinishReductions(
-      reducing_.front()->waits_before_across() ? kReductionsInFlight : 0,
-      last.device == nullptr ? kReductionsInFlight : std::numeric_limits<size_t>::max());
+  const bool in_order = last.alone() || last.device != nullptr;
+  FinishReductions(reducing_.front()->waits_before_across() ? kReductionsInFlight : 0,
+                   in_order ? std::numeric_limits<size_t>::max() : kReductionsInFlight);
 }
 
 void FullyShardedUnits::FinishReductions(size_t reducing, size_t across) {
@@ -240,6 +240,10 @@ Status FullyShardedUnits::CheckHealth() {
     under_way_.pop_front();
   }
   return OkStatus();
+}
+
+void FullyShardedUnits::AwaitCopies() {
+  if (options_.offload_to_host) route_.parts.stream->Synchronize();
 }
 
 Status FullyShardedUnits::GatherAll() {

@@ -154,6 +154,7 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
         (unit.root() ? "the root unit" : "unit " + unit.name) + ", gathered as " +
         name_of(options_.parameter_type) + ", reduced as " + name_of(options_.reduction_type) +
         (options_.reshard_after_forward ? "" : ", kept after forward") +
+        (options_.offload_to_host ? ", on the host in between" : "") +
         (options_.most_gathered_bytes == std::numeric_limits<size_t>::max()
              ? ""
              : ", at most " + std::to_string(options_.most_gathered_bytes) + " bytes");
@@ -231,7 +232,8 @@ void FullyShardedUnits::Shard(Unit& unit) {
   unit.parameters.clear();
   for (auto& [kind, members] : kinds) {
     const torch::ScalarType type = options_.parameter_type.value_or(kind.first);
-    const ShardTypes types = {kind.first, type, options_.reduction_type.value_or(type)};
+    const ShardTypes types = {options_.offload_to_host, kind.first, type,
+                              options_.reduction_type.value_or(type)};
     unit.flats.push_back(
         std::make_unique<FlatParameter>(std::move(members), kind.second, types, route_));
   }

@@ -53,6 +53,8 @@ std::string RankName(const ShardRoute& route);
 
 // What shards are kept, gathered and reduced in.
 struct ShardTypes {
+  // Of a device's, in memory of the host that the device copies in the order of its streams.
+  bool kept_on_host = false;
   torch::ScalarType kept = torch::kFloat32;
   torch::ScalarType gathered = torch::kFloat32;
   torch::ScalarType reduced = torch::kFloat32;
@@ -123,12 +125,19 @@ class FlatParameter {
   struct Reduction {
     torch::Tensor whole;
     torch::Tensor own;
-    std::shared_ptr<Work> work;
+    std::shared_ptr<Work> work = nullptr;
+    // Whether `own` is being copied to the host in the order of a stream.
+    bool offloading = false;
   };
 
   bool on_host() const { return flat_.device().is_cpu(); }
   bool through_host(const RankRoute& ranks) const { return !on_host() && ranks.device == nullptr; }
+  bool offloads() const { return types_.kept_on_host && !on_host(); }
   void LayOut();
+  // What a reduction goes through last.
+  const DeviceStream& last_stream() const {
+    return route_.replicas.alone() ? *route_.parts.stream : *route_.replicas.stream;
+  }
   void Allocate();
   Status PackGradients(torch::Tensor* whole);
   Status Await(const RankRoute& ranks, const std::shared_ptr<Work>& work);

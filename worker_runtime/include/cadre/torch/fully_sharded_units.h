@@ -38,6 +38,9 @@ struct FullyShardedOptions {
   // optimizer, stay in the parameters' own type. Inputs are the caller's to convert.
   std::optional<torch::ScalarType> parameter_type;
   std::optional<torch::ScalarType> reduction_type;
+  // Parts, their gradients and so the optimizer's state stay in the host's memory, where the
+  // optimizer steps; a device has what is gathered, one unit's gradients and what is between.
+  bool offload_to_host = false;
   // Hybrid sharding (hybrid_sharding.h): the ranks that have the same part as this one, each of
   // which is in another replica of the model. Null: there is one replica. Must outlive the model.
   Communicator* replicas = nullptr;
@@ -69,6 +72,8 @@ class FullyShardedUnits {
   // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
   Status GatherAll();
   Status ReleaseAll(bool keep);
+  // Before this rank's parts are changed: until devices do not copy them from the host any more.
+  void AwaitCopies();
 
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
