@@ -19,8 +19,8 @@ void AddFlags(CLI::App& app, TrainOptions& options) {
   using flags::Positive;
   app.add_option("--strategy", options.strategy,
                  "what each rank has a share of only: nothing (ddp), the optimizer's state (oss), "
-                 "gradients, too (sharded), parameters, too (fsdp)")
-      ->check(CLI::IsMember({"ddp", "oss", "sharded", "fsdp"}))
+                 "gradients, too (sharded), parameters, too (fsdp), or that within a node (hybrid)")
+      ->check(CLI::IsMember({"ddp", "oss", "sharded", "fsdp", "hybrid"}))
       ->capture_default_str();
   app.add_option("--steps", options.steps)->check(Positive())->capture_default_str();
   app.add_option("-b,--batch", options.batch, "sequences in a step, of all ranks together")

@@ -6,6 +6,7 @@
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "torch/nn/utils/clip_grad.h"
@@ -132,15 +133,21 @@ class ShardedState : public Strategy {
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
 };
 
+// So many ranks share each replica out: one node's, or all.
 class ShardedModel : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
-                                                const AdamWOptions& options,
+                                                const AdamWOptions& options, int replica_ranks,
                                                 Communicator& communicator) {
     std::vector<std::string> blocks;
     for (int64_t i = 0; i < shape.layers; ++i) blocks.push_back(Gpt::BlockName(i));
-    CADRE_ASSIGN_OR_RETURN(auto model, nn::FullySharded<Gpt>::Create(net, blocks, communicator));
-    return std::unique_ptr<Strategy>(new ShardedModel(std::move(model), options));
+    CADRE_ASSIGN_OR_RETURN(nn::HybridGroups groups, nn::SplitByNode(communicator, replica_ranks));
+    nn::FullyShardedOptions among;
+    among.replicas = groups.replicas.get();
+    CADRE_ASSIGN_OR_RETURN(
+        auto model, nn::FullySharded<Gpt>::Create(net, blocks, *groups.shards, std::move(among)));
+    return std::unique_ptr<Strategy>(
+        new ShardedModel(std::move(groups), std::move(model), options));
   }
 
   torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
@@ -164,9 +171,13 @@ class ShardedModel : public Strategy {
   }
 
  private:
-  ShardedModel(std::unique_ptr<nn::FullySharded<Gpt>> model, const AdamWOptions& options)
-      : model_(std::move(model)), optimizer_(model_->shards(), options) {}
+  ShardedModel(nn::HybridGroups groups, std::unique_ptr<nn::FullySharded<Gpt>> model,
+               const AdamWOptions& options)
+      : groups_(std::move(groups)),
+        model_(std::move(model)),
+        optimizer_(model_->shards(), options) {}
 
+  const nn::HybridGroups groups_;
   const std::unique_ptr<nn::FullySharded<Gpt>> model_;
   AdamW optimizer_;
 };
@@ -175,15 +186,18 @@ class ShardedModel : public Strategy {
 
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
                                                const Shape& shape, double learning_rate,
-                                               Communicator& communicator) {
+                                               int local_size, Communicator& communicator) {
   const AdamWOptions options = AdamWOptions(learning_rate).weight_decay(0.01);
   if (name == "ddp") return Replicated::Make(std::move(net), shape, options, communicator);
-  if (name == "fsdp") return ShardedModel::Make(std::move(net), shape, options, communicator);
+  if (name == "fsdp" || name == "hybrid") {
+    const int replica_ranks = name == "hybrid" ? local_size : communicator.size();
+    return ShardedModel::Make(std::move(net), shape, options, replica_ranks, communicator);
+  }
   if (name == "oss" || name == "sharded") {
     return ShardedState::Make(std::move(net), shape, options, name == "sharded", communicator);
   }
   return InvalidArgumentError("there is no strategy '" + name +
-                              "'; expected ddp, oss, sharded or fsdp");
+                              "'; expected ddp, oss, sharded, fsdp or hybrid");
 }
 
 }  // namespace cadre::transformer

@@ -44,11 +44,11 @@ class Strategy {
 };
 
 // ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;
-// fsdp: the parameters, too. AdamW. The communicator must outlive it. INVALID_ARGUMENT: it is none
-// of these.
+// fsdp: the parameters, too; hybrid: the same within each node, which has `local_size` ranks.
+// AdamW. The communicator must outlive it. INVALID_ARGUMENT: it is none of these.
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
                                                const Shape& shape, double learning_rate,
-                                               Communicator& communicator);
+                                               int local_size, Communicator& communicator);
 
 }  // namespace cadre::transformer
 

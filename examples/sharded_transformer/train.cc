@@ -75,8 +75,9 @@ class Training {
     shape.vocabulary = text_->vocabulary();
     const auto net = std::make_shared<Gpt>(shape);
     net->to(device_);
-    CADRE_ASSIGN_OR_RETURN(strategy_, MakeStrategy(options_.strategy, net, shape,
-                                                   options_.learning_rate, communicator_));
+    CADRE_ASSIGN_OR_RETURN(strategy_,
+                           MakeStrategy(options_.strategy, net, shape, options_.learning_rate,
+                                        worker_.place().local_world_size, communicator_));
     return OkStatus();
   }
 

@@ -1,4 +1,4 @@
-// The transformer that is trained in four ways.
+// The transformer that is trained in five ways.
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr char kProgram[] = "examples/sharded_transformer/sharded_transformer";
 constexpr absl::Duration kTraining = absl::Minutes(2);
 // As small as it is worth anything.
 const std::vector<std::string> kSmall = {"--layers", "2",  "--width",     "16", "--context", "16",
@@ -26,8 +27,7 @@ std::unique_ptr<Process> Start(int ranks, const std::string& strategy,
                                const std::vector<std::string>& size = kSmall) {
   std::vector<std::string> arguments = {"--nproc-per-node", absl::StrCat(ranks)};
   arguments.insert(arguments.end(), launcher_flags.begin(), launcher_flags.end());
-  arguments.insert(arguments.end(), {"--", "examples/sharded_transformer/sharded_transformer",
-                                     "--strategy", strategy});
+  arguments.insert(arguments.end(), {"--", kProgram, "--strategy", strategy});
   arguments.insert(arguments.end(), size.begin(), size.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return StartStandalone(arguments);
@@ -64,6 +64,26 @@ TEST(ShardedTransformerTest, AllStrategiesComputeTheSame_AndRanksKeepTheirShare)
   }
 }
 
+TEST(ShardedTransformerTest, TwoNodesHaveAReplicaEachOfWhatTheirRanksShareOut) {
+  auto alone = Start(1, "ddp", {"--steps", "4"});
+  ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
+  const double parameters = NumberAfter(alone->standard_output(), "rank 0 keeps ");
+  std::vector<std::string> arguments = {"--nproc-per-node", "2",      "--",      kProgram,
+                                        "--strategy",       "hybrid", "--steps", "4"};
+  arguments.insert(arguments.end(), kSmall.begin(), kSmall.end());
+  const int port = FreePort();
+  auto first = StartNode(port, "2", 0, arguments);
+  auto second = StartNode(port, "2", 1, arguments);
+  for (Process* node : {first.get(), second.get()}) {
+    ASSERT_EQ(node->Wait(kTraining), 0) << Said(*node);
+  }
+  EXPECT_NEAR(LossOf(first->standard_output(), 4), LossOf(alone->standard_output(), 4), 2e-4)
+      << Said(*first);
+  EXPECT_NEAR(NumberAfter(second->standard_output(), "rank 3 keeps "), 0.5 * parameters,
+              0.1 * parameters)
+      << Said(*second);
+}
+
 TEST(ShardedTransformerTest, AKilledTrainingGoesOn_AndAnotherWithAnotherStrategy) {
   auto undisturbed = Start(1, "ddp", {"--steps", "12"});
   ASSERT_EQ(undisturbed->Wait(kTraining), 0) << Said(*undisturbed);
@@ -96,7 +116,7 @@ TEST(ShardedTransformerTest, MistakesAreNamed) {
   EXPECT_THAT(Said(*uneven), HasSubstr("--batch 3 cannot be divided among 2 ranks"));
   auto unknown = Start(1, "zero", {});
   EXPECT_EQ(unknown->Wait(kTraining), 64);
-  EXPECT_THAT(Said(*unknown), HasSubstr("--strategy: zero not in {ddp,oss,sharded,fsdp}"));
+  EXPECT_THAT(Said(*unknown), HasSubstr("--strategy: zero not in {ddp,oss,sharded,fsdp,hybrid}"));
   auto heads = Start(1, "ddp", {"--width", "16", "--heads", "3"}, {}, {});
   EXPECT_EQ(heads->Wait(kTraining), 1);
   EXPECT_THAT(Said(*heads), HasSubstr("--width 16 is no multiple of --heads 3"));

@@ -56,6 +56,10 @@ void DeviceStream::CurrentWaits() const {
 
 DevicePoint DeviceStream::Here() const { return stream_ ? DevicePoint(*stream_) : DevicePoint(); }
 
+void DeviceStream::Synchronize() const {
+  if (stream_) VirtualGuardImpl(device_.type()).synchronizeStream(*stream_);
+}
+
 void DeviceStream::Uses(const torch::Tensor& tensor) const {
   if (!stream_) return;
   // Not Tensor::record_stream(), which is CUDA's alone in older releases.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string>
 #include <utility>
 
 #include "ATen/record_function.h"
@@ -27,6 +28,12 @@ void SetMemory(const torch::Tensor& flat, c10::DataPtr memory, size_t bytes) {
 
 }  // namespace
 
+std::string RankName(const ShardRoute& route) {
+  const std::string rank = "rank " + std::to_string(route.parts.host->rank());
+  if (route.replicas.host == nullptr) return rank;
+  return rank + " of replica " + std::to_string(route.replicas.host->rank());
+}
+
 FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, const ShardTypes& types,
                              const ShardRoute& route)
     : members_(std::move(members)), trained_(trained), types_(types), route_(route) {
@@ -37,9 +44,12 @@ FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, cons
   for (size_t m = 0; m < members_.size(); ++m) {
     MemberOf(whole, m).copy_(members_[m].tensor.detach());
   }
-  shard_ = OwnPartOf(whole).clone();
-  shard_.set_requires_grad(trained_);
   flat_ = torch::empty({count_}, options.dtype(types_.gathered));
+  const torch::Tensor own = OwnPartOf(whole);
+  shard_ =
+      offloads() ? EmptyPinned(own.device(), own.sizes(), types_.kept) : torch::empty_like(own);
+  shard_.copy_(own);
+  shard_.set_requires_grad(trained_);
   for (const FlatMember& member : members_) {
     // No view to autograd, which has nothing to do with it.
     torch::Tensor view = torch::empty({0}, flat_.options());
@@ -51,9 +61,12 @@ FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, cons
 }
 
 FlatParameter::~FlatParameter() {
-  if (gather_ != nullptr) (void)Await(gather_);
+  if (gather_ != nullptr) (void)Await(route_.parts, gather_);
   for (const Reduction& reduction : reductions_) {
-    if (reduction.work != nullptr) (void)Await(reduction.work);
+    if (reduction.work != nullptr) (void)Await(route_.parts, reduction.work);
+  }
+  for (const Reduction& reduction : across_) {
+    if (reduction.work != nullptr) (void)Await(route_.replicas, reduction.work);
   }
 }
 
@@ -65,7 +78,7 @@ void FlatParameter::LayOut() {
     member.offset = count_;
     count_ += RoundUp(member.count, kAlignmentBytes / element);
   }
-  count_ = RoundUp(count_, route_.host->size());
+  count_ = RoundUp(count_, route_.parts.host->size());
 }
 
 torch::Tensor FlatParameter::MemberOf(const torch::Tensor& whole, size_t member) const {
@@ -74,8 +87,8 @@ torch::Tensor FlatParameter::MemberOf(const torch::Tensor& whole, size_t member)
 }
 
 torch::Tensor FlatParameter::OwnPartOf(const torch::Tensor& whole) const {
-  const int64_t part = count_ / route_.host->size();
-  return whole.narrow(0, part * route_.host->rank(), part);
+  const int64_t part = count_ / route_.parts.host->size();
+  return whole.narrow(0, part * route_.parts.host->rank(), part);
 }
 
 FlatParameter::OwnRange FlatParameter::OwnRangeOf(size_t member) const {
@@ -96,32 +109,36 @@ void FlatParameter::Allocate() {
   allocated_ = true;
 }
 
-Status FlatParameter::Await(const std::shared_ptr<Work>& work) {
-  return WaitOrAbort(communicator(), work, route_.timeout);
+Status FlatParameter::Await(const RankRoute& ranks, const std::shared_ptr<Work>& work) {
+  return WaitOrAbort(ranks.communicator(), work, route_.timeout);
 }
 
 Status FlatParameter::StartGather() {
   const torch::NoGradGuard no_grad;
+  const RankRoute& ranks = route_.parts;
   // Behind the optimizer's step, and behind what used the memory before.
-  if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
-  const DeviceStream::Scope on(*route_.stream);
-  sent_ = shard_.detach().to(types_.gathered);
-  if (alone() || !through_host()) Allocate();
-  if (alone()) {
+  if (const auto current = ranks.stream->Current()) ranks.stream->WaitFor(*current);
+  const DeviceStream::Scope on(*ranks.stream);
+  const bool here = ranks.alone() || !through_host(ranks);
+  sent_ = shard_.detach();
+  if (here) sent_ = sent_.to(flat_.device(), types_.kept, /*non_blocking=*/true);
+  sent_ = sent_.to(types_.gathered);
+  if (here) Allocate();
+  if (ranks.alone()) {
     flat_.copy_(sent_);
-    there_ = route_.stream->Here();
+    there_ = ranks.stream->Here();
     return OkStatus();
   }
-  if (through_host()) {
+  if (through_host(ranks)) {
     sent_ = sent_.cpu();
     received_ = torch::empty({count_}, sent_.options());
   }
-  gather_ = communicator().AllGather(BufferOfFlat(sent_),
-                                     BufferOfFlat(received_.defined() ? received_ : flat_));
-  if (route_.device == nullptr) return OkStatus();
+  gather_ = ranks.communicator().AllGather(BufferOfFlat(sent_),
+                                           BufferOfFlat(received_.defined() ? received_ : flat_));
+  if (ranks.device == nullptr) return OkStatus();
   // On a device the order of the stream is enough.
   route_.under_way->push_back(std::exchange(gather_, nullptr));
-  there_ = route_.stream->Here();
+  there_ = ranks.stream->Here();
   sent_ = torch::Tensor();
   return OkStatus();
 }
@@ -129,32 +146,33 @@ Status FlatParameter::StartGather() {
 Status FlatParameter::FinishGather() {
   const torch::NoGradGuard no_grad;
   Status status;
-  if (gather_ != nullptr) status = Await(std::exchange(gather_, nullptr));
+  if (gather_ != nullptr) status = Await(route_.parts, std::exchange(gather_, nullptr));
+  const DeviceStream& stream = *route_.parts.stream;
   {
-    const DeviceStream::Scope on(*route_.stream);
+    const DeviceStream::Scope on(stream);
     if (received_.defined()) {
       if (status.ok()) {
         Allocate();
         flat_.copy_(received_);
-        there_ = route_.stream->Here();
+        there_ = stream.Here();
       }
       received_ = torch::Tensor();
     }
     sent_ = torch::Tensor();
   }
   // Not for what the stream was given since, the reduction of the unit before.
-  if (const auto current = route_.stream->Current()) there_.Block(*current);
+  if (const auto current = stream.Current()) there_.Block(*current);
   return status;
 }
 
 void FlatParameter::GatherNothing() {
   const torch::NoGradGuard no_grad;
   {
-    const DeviceStream::Scope on(*route_.stream);
+    const DeviceStream::Scope on(*route_.parts.stream);
     if (!allocated_) Allocate();
     flat_.zero_();
   }
-  route_.stream->CurrentWaits();
+  route_.parts.stream->CurrentWaits();
 }
 
 void FlatParameter::Show() {
@@ -175,7 +193,8 @@ Status FlatParameter::Free() {
   }
   if (!std::exchange(allocated_, false)) return status;
   // Given back in the order of the stream that it came from, after what uses it.
-  if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
+  DeviceStream& stream = *route_.parts.stream;
+  if (const auto current = stream.Current()) stream.WaitFor(*current);
   SetMemory(flat_, c10::DataPtr(nullptr, flat_.device()), 0);
   return status;
 }
@@ -186,18 +205,18 @@ void FlatParameter::KeepOwnPart() {
 }
 
 Status FlatParameter::PackGradients(torch::Tensor* whole) {
-  *whole = torch::zeros({count_}, shard_.options().dtype(types_.reduced).requires_grad(false));
+  *whole = torch::zeros({count_}, flat_.options().dtype(types_.reduced));
   for (size_t m = 0; m < members_.size(); ++m) {
     torch::Tensor& grad = members_[m].tensor.mutable_grad();
     if (!grad.defined()) continue;
     if (grad.sizes() != torch::IntArrayRef(members_[m].shape)) {
       std::ostringstream text;
-      text << "rank " << route_.host->rank() << ": the gradient of parameter '" << members_[m].name
-           << "' is " << grad.sizes() << " and not " << torch::IntArrayRef(members_[m].shape)
+      text << RankName(route_) << ": the gradient of parameter '" << members_[m].name << "' is "
+           << grad.sizes() << " and not " << torch::IntArrayRef(members_[m].shape)
            << ": it was used outside its unit";
       return InvalidArgumentError(text.str());
     }
-    route_.stream->Uses(grad);
+    route_.parts.stream->Uses(grad);
     MemberOf(*whole, m).copy_(grad);
     grad = torch::Tensor();
   }
@@ -206,21 +225,25 @@ Status FlatParameter::PackGradients(torch::Tensor* whole) {
 
 Status FlatParameter::StartReduce() {
   const torch::NoGradGuard no_grad;
-  if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
-  const DeviceStream::Scope on(*route_.stream);
+  const RankRoute& ranks = route_.parts;
+  if (const auto current = ranks.stream->Current()) ranks.stream->WaitFor(*current);
+  const DeviceStream::Scope on(*ranks.stream);
   torch::Tensor whole;
   const Status packed = PackGradients(&whole);
   if (!packed.ok()) return packed;
-  if (alone()) {
-    reductions_.push_back({torch::Tensor(), whole, nullptr});
+  // Of all ranks: the replicas only add up.
+  const int replicas = route_.replicas.alone() ? 1 : route_.replicas.host->size();
+  if (ranks.alone()) {
+    if (replicas > 1) whole.mul_(1.0 / replicas);
+    reductions_.push_back({torch::Tensor(), whole});
     return OkStatus();
   }
-  if (through_host()) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
-  torch::Tensor own = torch::empty({count_ / route_.host->size()}, whole.options());
-  const cadre::Reduction average = AverageOf(whole, route_.host->size());
+  if (through_host(ranks)) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
+  const cadre::Reduction average = AverageOf(whole, ranks.host->size() * replicas);
+  torch::Tensor own = torch::empty({count_ / ranks.host->size()}, whole.options());
   std::shared_ptr<Work> work =
-      communicator().ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own), average);
-  if (route_.device != nullptr) {
+      ranks.communicator().ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own), average);
+  if (ranks.device != nullptr) {
     route_.under_way->push_back(std::exchange(work, nullptr));
     // What is freed is not used again before the stream has come there.
     whole = torch::Tensor();
@@ -229,21 +252,64 @@ Status FlatParameter::StartReduce() {
   return OkStatus();
 }
 
-Status FlatParameter::FinishReduce() {
+bool FlatParameter::waits_before_across() const {
+  const bool has_work = !route_.parts.alone() && route_.parts.device == nullptr;
+  return has_work || (!route_.replicas.alone() && through_host(route_.replicas));
+}
+
+Status FlatParameter::ReduceAcross() {
   const torch::NoGradGuard no_grad;
   Reduction reduction = std::move(reductions_.front());
   reductions_.pop_front();
   if (reduction.work != nullptr) {
-    const Status status = Await(reduction.work);
+    const Status status = Await(route_.parts, std::exchange(reduction.work, nullptr));
+    if (!status.ok()) return status;
+    reduction.whole = torch::Tensor();
+  }
+  const RankRoute& ranks = route_.replicas;
+  torch::Tensor& own = reduction.own;
+  if (!ranks.alone()) {
+    DevicePoint reduced = route_.parts.stream->Here();
+    const DeviceStream::Scope on(*ranks.stream);
+    if (const auto stream = ranks.stream->Current()) reduced.Block(*stream);
+    if (!own.device().is_cpu()) ranks.stream->Uses(own);
+    own = through_host(ranks) ? own.to(torch::kCPU, ReducedType(own.scalar_type()))
+                              : own.to(flat_.device());
+    reduction.work = ranks.communicator().AllReduce(BufferOfFlat(own), ReduceOp::kSum);
+    if (ranks.device != nullptr) {
+      route_.under_way->push_back(std::exchange(reduction.work, nullptr));
+    }
+  }
+  if (offloads() && !own.device().is_cpu()) {
+    // While the backward pass goes on, and then its memory is free again.
+    const DeviceStream::Scope on(last_stream());
+    const torch::Tensor there = EmptyPinned(own.device(), own.sizes(), types_.kept);
+    own = there.copy_(own.to(types_.kept), /*non_blocking=*/true);
+    reduction.offloading = true;
+  }
+  across_.push_back(std::move(reduction));
+  return OkStatus();
+}
+
+Status FlatParameter::FinishReduce() {
+  const torch::NoGradGuard no_grad;
+  Reduction reduction = std::move(across_.front());
+  across_.pop_front();
+  if (reduction.work != nullptr) {
+    const Status status = Await(route_.replicas, reduction.work);
     if (!status.ok()) return status;
   }
+  const DeviceStream& stream = last_stream();
   {
-    const DeviceStream::Scope on(*route_.stream);
+    const DeviceStream::Scope on(stream);
     reduction.own = reduction.own.to(shard_.device(), shard_.scalar_type());
   }
-  // The optimizer's stream uses what this one made.
-  route_.stream->CurrentWaits();
-  route_.stream->CurrentUses(reduction.own);
+  if (reduction.offloading) stream.Synchronize();
+  if (!offloads()) {
+    // The optimizer's stream uses what this one made.
+    stream.CurrentWaits();
+    stream.CurrentUses(reduction.own);
+  }
   torch::Tensor& grad = shard_.mutable_grad();
   if (grad.defined()) {
     grad.add_(reduction.own);
@@ -257,7 +323,8 @@ Status FlatParameter::GatherOnHost(const torch::Tensor& part, torch::Tensor* who
   const torch::NoGradGuard no_grad;
   const torch::Tensor mine = part.detach().cpu().contiguous();
   *whole = torch::empty({count_}, mine.options().requires_grad(false));
-  return WaitOrAbort(*route_.host, route_.host->AllGather(BufferOfFlat(mine), BufferOfFlat(*whole)),
+  Communicator& host = *route_.parts.host;
+  return WaitOrAbort(host, host.AllGather(BufferOfFlat(mine), BufferOfFlat(*whole)),
                      route_.timeout);
 }
 

@@ -11,6 +11,7 @@
 #include "base/status_matchers.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/hybrid_sharding.h"
 #include "gtest/gtest.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"
@@ -24,7 +25,9 @@
 namespace cadre::nn {
 namespace {
 
+// In hybrid sharding, of each replica.
 constexpr int kRanks = 2;
+constexpr int kReplicas = 2;
 constexpr int kLayers = 10;
 constexpr int64_t kWidth = 256;
 constexpr int64_t kBatch = 32;
@@ -63,14 +66,14 @@ struct Speeds {
 
 class FullyShardedHiddenTest : public ::testing::Test {
  protected:
-  FullyShardedHiddenTest() { pretend::Install(kRanks); }
+  FullyShardedHiddenTest() { pretend::Install(kRanks * kReplicas); }
   ~FullyShardedHiddenTest() override { pretend::SetCosts(pretend::Costs()); }
 
   // In the device's own time.
-  static double SecondsOfAStep(const pretend::Costs& costs, bool prefetches) {
+  static double SecondsOfAStep(const pretend::Costs& costs, bool prefetches, int replicas = 1) {
     pretend::SetCosts(costs);
     double seconds = 0;
-    OnEachRank(kRanks, [&](Communicator& communicator) {
+    OnEachRank(kRanks * replicas, [&](Communicator& communicator) {
       const torch::Device device = pretend::Device(communicator.rank());
       const auto net = std::make_shared<Net>();
       net->to(device);
@@ -79,7 +82,10 @@ class FullyShardedHiddenTest : public ::testing::Test {
       options.connect_device = pretend::ConnectPretendDevices;
       options.timeout = kLong;
       if (!prefetches) options.most_gathered_bytes = 0;
-      auto model = FullySharded<Net>::Create(net, net->names, communicator, options);
+      auto groups = SplitByNode(communicator, kRanks, kLong);
+      ASSERT_OK(groups);
+      if (replicas > 1) options.replicas = groups->replicas.get();
+      auto model = FullySharded<Net>::Create(net, net->names, *groups->shards, options);
       ASSERT_OK(model);
       torch::optim::SGD sgd((*model)->shards(), 1e-3);
       const auto now = [&] {
@@ -118,6 +124,19 @@ class FullyShardedHiddenTest : public ::testing::Test {
     EXPECT_LE(ours, 1.15 * ideal);
     EXPECT_GT(one_by_one, 1.03 * ours);
   }
+
+  // What goes between nodes has a bus of its own.
+  static void ExpectHiddenAcross(double ratio) {
+    const Speeds speeds{5e-6, ratio};
+    const double sharded = SecondsOfAStep(speeds.costs(true), true);
+    const double hybrid = SecondsOfAStep(speeds.costs(true), true, kReplicas);
+    // Behind the last unit there is nothing to hide its parts' average, each of half a unit.
+    const double ideal = sharded + 0.5 * speeds.gather_seconds;
+    std::printf("forward / bus = %.2f: %.1f us a step, in hybrid sharding %.1f us: %.3f\n", ratio,
+                sharded * 1e6, hybrid * 1e6, hybrid / ideal);
+    EXPECT_GT(hybrid, 0.999 * ideal) << "nothing is faster than the ideal schedule";
+    EXPECT_LE(hybrid, 1.02 * ideal);
+  }
 };
 
 TEST_F(FullyShardedHiddenTest, BehindPassesThatAreSlowerThanTheBus) { ExpectHidden(3); }
@@ -125,6 +144,10 @@ TEST_F(FullyShardedHiddenTest, BehindPassesThatAreSlowerThanTheBus) { ExpectHidd
 TEST_F(FullyShardedHiddenTest, WhereTheBusIsAsFast) { ExpectHidden(1); }
 
 TEST_F(FullyShardedHiddenTest, AsFarAsPossibleWhereTheBusIsSlower) { ExpectHidden(0.25); }
+
+TEST_F(FullyShardedHiddenTest, BetweenReplicas) {
+  for (const double ratio : {3.0, 1.0, 0.25}) ExpectHiddenAcross(ratio);
+}
 
 }  // namespace
 }  // namespace cadre::nn

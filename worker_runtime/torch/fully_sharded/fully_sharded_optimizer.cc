@@ -80,6 +80,7 @@ Status FullyShardedParts::SaveOptimizerState(torch::optim::Optimizer& optimizer,
   CADRE_RETURN_IF_ERROR(CheckRecipient(recipient));
   return units_.Fail(Guarded("state of a sharded model's optimizer", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+    if (!units_.saves_state()) return OkStatus();
     const torch::NoGradGuard no_grad;
     const bool receives = communicator_.rank() == recipient;
     const WholeGroups whole(*module_, flats_, optimizer);

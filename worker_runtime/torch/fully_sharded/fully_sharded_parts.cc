@@ -17,7 +17,7 @@ FullyShardedParts::FullyShardedParts(std::shared_ptr<torch::nn::Module> module,
                                      FullyShardedUnits* units)
     : module_(std::move(module)),
       units_(*units),
-      communicator_(*units->route().host),
+      communicator_(*units->route().parts.host),
       flats_(units->flats()) {}
 
 std::vector<torch::Tensor> FullyShardedParts::shards() const {
@@ -57,6 +57,7 @@ Status FullyShardedParts::Step(torch::optim::Optimizer& optimizer) {
   return units_.Fail(Guarded("step of a sharded model", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
     CADRE_RETURN_IF_ERROR(TakeAveraged());
+    units_.AwaitCopies();
     optimizer.step();
     return OkStatus();
   }));

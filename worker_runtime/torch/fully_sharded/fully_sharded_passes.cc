@@ -1,6 +1,7 @@
 // What FullyShardedUnits does while a model's forward and backward passes run.
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,8 +17,9 @@
 namespace cadre::nn {
 namespace {
 
-// On the host: where the network is slower than the backward pass, that waits, and memory is
-// bounded. On a device the order of the stream bounds it.
+// On the host, with the ranks that have parts and again with the replicas: where the network is
+// slower than the backward pass, that waits, and memory is bounded. On a device the order of the
+// stream bounds it.
 constexpr size_t kReductionsInFlight = 2;
 
 ParameterWatch::Names NamesIn(const std::vector<FlatParameter*>& flats) {
@@ -48,7 +50,9 @@ void FullyShardedUnits::BeginPass() {
   if (!std::exchange(watched_, true)) watch_ = std::make_unique<ParameterWatch>(NamesIn(flats()));
   if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
       torch::GradMode::is_enabled() && failure_.ok()) {
-    (void)Fail(BroadcastBuffers(communicator_, *module_, options_.timeout, links_.get()));
+    (void)Fail(FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
+      return BroadcastBuffers(ranks, *module_, options_.timeout, links);
+    }));
   }
 }
 
@@ -206,14 +210,25 @@ void FullyShardedUnits::Reduce(Unit& unit) {
     if (!started.ok()) return (void)Fail(started);
     reducing_.push_back(flat.get());
   }
-  if (route_.device == nullptr) FinishReductions(kReductionsInFlight);
+  if (reducing_.empty()) return;
+  // What would make the computation or the host wait, on a device, is left to the end.
+  const RankRoute& last = route_.replicas.alone() ? route_.parts : route_.replicas;
+  const bool in_order = last.alone() || last.device != nullptr;
+  FinishReductions(reducing_.front()->waits_before_across() ? kReductionsInFlight : 0,
+                   in_order ? std::numeric_limits<size_t>::max() : kReductionsInFlight);
 }
 
-// All but the last so many.
-void FullyShardedUnits::FinishReductions(size_t but) {
-  while (reducing_.size() > but) {
+void FullyShardedUnits::FinishReductions(size_t reducing, size_t across) {
+  while (reducing_.size() > reducing) {
     FlatParameter* const oldest = reducing_.front();
     reducing_.pop_front();
+    const Status handed_on = oldest->ReduceAcross();
+    if (failure_.ok()) (void)Fail(handed_on);
+    if (handed_on.ok()) across_.push_back(oldest);
+  }
+  while (across_.size() > across) {
+    FlatParameter* const oldest = across_.front();
+    across_.pop_front();
     const Status finished = oldest->FinishReduce();
     if (failure_.ok()) (void)Fail(finished);
   }
@@ -225,6 +240,10 @@ Status FullyShardedUnits::CheckHealth() {
     under_way_.pop_front();
   }
   return OkStatus();
+}
+
+void FullyShardedUnits::AwaitCopies() {
+  if (options_.offload_to_host) route_.parts.stream->Synchronize();
 }
 
 Status FullyShardedUnits::GatherAll() {

@@ -73,6 +73,7 @@ Status FullyShardedParts::CheckRecipient(int recipient) const {
 Status FullyShardedParts::SaveState(torch::serialize::OutputArchive& archive, int recipient) {
   CADRE_RETURN_IF_ERROR(units_.failure());
   CADRE_RETURN_IF_ERROR(CheckRecipient(recipient));
+  if (!units_.saves_state()) return OkStatus();
   return units_.Fail(Guarded("state of a sharded model", [&]() -> Status {
     Values values;
     for (FlatParameter* const flat : flats_) {
@@ -133,6 +134,7 @@ Status FullyShardedParts::LoadState(torch::serialize::InputArchive& archive) {
   CADRE_RETURN_IF_ERROR(read);
   CADRE_RETURN_IF_ERROR(units_.ReleaseAll(/*keep=*/false));
   return units_.Fail(Guarded("state of a sharded model", [&] {
+    units_.AwaitCopies();
     for (auto& [ours, saved] : buffers) ours.copy_(saved);
     for (const FlatParameter* const flat : flats_) {
       torch::Tensor whole =

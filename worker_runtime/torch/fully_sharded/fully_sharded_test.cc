@@ -5,87 +5,11 @@
 #include <vector>
 
 #include "base/status_matchers.h"
-#include "cadre/torch/data_parallel.h"
-#include "cadre/wait_or_abort.h"
 #include "gtest/gtest.h"
-#include "torch/nn/utils/clip_grad.h"
-#include "torch/optim/adam.h"
-#include "worker_runtime/torch/fully_sharded/unit_net_for_test.h"
-#include "worker_runtime/torch/pretend_device/pretend_device.h"
+#include "worker_runtime/torch/fully_sharded/fully_sharded_training_for_test.h"
 
 namespace cadre::nn {
 namespace {
-
-using Model = FullySharded<UnitNet>;
-using Whole = DataParallel<UnitNet>;
-
-class FullyShardedTraining : public ShardedTraining {
- protected:
-  static std::shared_ptr<UnitNet> MakeUnits(const Communicator& communicator, int width = 10) {
-    auto net = std::make_shared<UnitNet>(1 + communicator.rank(), width);
-    net->to(DeviceFor(where(), communicator));
-    return net;
-  }
-
-  // One step's passes of a model of either kind, which has forward(), Finish() and NoSync.
-  template <typename AnyModel>
-  static void OnePass(Communicator& communicator, AnyModel& model, int step) {
-    model.forward(Input(communicator, step)).pow(2).mean().backward();
-    ASSERT_OK(model.Finish());
-  }
-
-  // Each rank's parameters after some steps, whole.
-  template <typename Passes>
-  static RanksValues Sharded(int ranks, int steps, const Passes& passes,
-                             const FullyShardedOptions& options, double max_norm = 0) {
-    RanksValues values(static_cast<size_t>(ranks));
-    OnEachRank(ranks, [&](Communicator& communicator) {
-      const auto net = MakeUnits(communicator);
-      auto model = Model::Create(net, net->units(), communicator, options);
-      ASSERT_OK(model);
-      const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
-      for (int step = 0; step < steps; ++step) {
-        passes(communicator, **model, step);
-        if (max_norm > 0) {
-          ASSERT_OK((*model)->ClipGradNorm(max_norm));
-        }
-        ASSERT_OK((*model)->Step(*optimizer));
-        (*model)->ZeroGrad();
-      }
-      const auto full = Model::FullParameters::Gather(**model);
-      ASSERT_OK(full);
-      values[static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
-    });
-    return values;
-  }
-
-  template <typename Passes>
-  static RanksValues Unsharded(int ranks, int steps, const Passes& passes, double max_norm = 0) {
-    RanksValues values(static_cast<size_t>(ranks));
-    OnEachRank(ranks, [&](Communicator& communicator) {
-      const auto net = MakeUnits(communicator);
-      auto model = Whole::Create(net, communicator, Options());
-      ASSERT_OK(model);
-      const auto optimizer = MakeOptimizer(kind(), net->parameters());
-      for (int step = 0; step < steps; ++step) {
-        passes(communicator, **model, step);
-        if (max_norm > 0) torch::nn::utils::clip_grad_norm_(net->parameters(), max_norm);
-        optimizer->step();
-        (*model)->ZeroGrad();
-      }
-      values[static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
-    });
-    return values;
-  }
-
-  template <typename Passes>
-  static void ExpectAsUnsharded(int ranks, int steps, const Passes& passes,
-                                const FullyShardedOptions& options = UnitOptions(where()),
-                                double max_norm = 0) {
-    const RanksValues ours = Sharded(ranks, steps, passes, options, max_norm);
-    ExpectClose(ours, Unsharded(ranks, steps, passes, max_norm), ranks <= 2 && max_norm == 0);
-  }
-};
 
 INSTANTIATE_TEST_SUITE_P(Each, FullyShardedTraining, EachWayAndKind(), NameOf);
 
@@ -264,49 +188,8 @@ TEST_P(FullyShardedTraining, InTwoPrecisions) {
   }
 }
 
-size_t BytesOf(const torch::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
-
 // Of ZeRO's table: (4 + 4 + 8) bytes for each parameter in float32 with Adam, over the ranks.
-TEST_P(FullyShardedTraining, LeavesEachRankItsPart) {
-  constexpr int kRanks = 4;
-  OnEachRank(kRanks, [&](Communicator& communicator) {
-    const auto barrier = [&] {
-      ASSERT_OK(WaitOrAbort(communicator, communicator.Barrier(), kLong));
-    };
-    barrier();
-    const size_t before = pretend::LiveBytes();
-    barrier();
-    const auto net = MakeUnits(communicator, 64);
-    size_t all = 0;
-    for (const torch::Tensor& parameter : net->parameters()) all += parameter.nbytes();
-    auto model = Model::Create(net, net->units(), communicator, UnitOptions(where()));
-    ASSERT_OK(model);
-    torch::optim::Adam adam((*model)->shards(), torch::optim::AdamOptions(0.01));
-    for (int step = 0; step < 3; ++step) {
-      (*model)->ZeroGrad();
-      OnePass(communicator, **model, step);
-      ASSERT_OK((*model)->Step(adam));
-      EXPECT_EQ((*model)->gathered_bytes(), 0u);
-    }
-    size_t here = 0;
-    for (const torch::Tensor& shard : (*model)->shards()) here += BytesOf(shard) * 2;
-    for (const auto& item : adam.state()) {
-      auto& state = static_cast<torch::optim::AdamParamState&>(*item.second);
-      here += BytesOf(state.exp_avg()) + BytesOf(state.exp_avg_sq());
-    }
-    for (const torch::Tensor& parameter : net->parameters()) {
-      here += BytesOf(parameter) + BytesOf(parameter.grad());
-      EXPECT_LE(parameter.storage().nbytes(), 0u);
-    }
-    EXPECT_LE(here, 1.1 * 4 * static_cast<double>(all) / kRanks);
-    // Of all ranks' devices.
-    barrier();
-    if (where() != Where::kHost) {
-      EXPECT_LE(pretend::LiveBytes() - before, 1.1 * 4 * static_cast<double>(all));
-    }
-    barrier();
-  });
-}
+TEST_P(FullyShardedTraining, LeavesEachRankItsPart) { ExpectAPartOnEachRank(4, 0); }
 
 TEST_P(FullyShardedTraining, GathersTheRootTheRunningUnitAndTheNext) {
   OnEachRank(2, [&](Communicator& communicator) {

@@ -9,6 +9,7 @@
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded_unit.h"
 #include "cadre/torch/guarded.h"
+#include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
@@ -24,12 +25,18 @@ bool IsWithin(const std::string& name, const std::string& outer) {
 
 FullyShardedUnits::FullyShardedUnits(std::shared_ptr<torch::nn::Module> module,
                                      Communicator& communicator, FullyShardedOptions options)
-    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {}
+    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {
+  route_.parts.host = &communicator_;
+  route_.replicas.host = options_.replicas;
+}
 
 FullyShardedUnits::~FullyShardedUnits() {
   // On the host what is under way refers to the units' memory; devices' communicators would take
   // with them what the other ranks wait for.
-  if (!reducing_.empty() && route_.device == nullptr) communicator_.Abort();
+  const bool reducing = !reducing_.empty() || !across_.empty();
+  for (const RankRoute& ranks : {route_.parts, route_.replicas}) {
+    if (reducing && ranks.host != nullptr && ranks.device == nullptr) ranks.host->Abort();
+  }
   for (const auto& work : under_way_) (void)work->Wait(kLastDeviceWait);
 }
 
@@ -47,15 +54,16 @@ Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
   return result;
 }
 
-std::string FullyShardedUnits::Mine() const {
-  return "rank " + std::to_string(communicator_.rank()) + ": ";
-}
+std::string FullyShardedUnits::Mine() const { return RankName(route_) + ": "; }
 
 Status FullyShardedUnits::Fail(const Status& status) {
   if (status.ok() || !failure_.ok()) return failure_;
   failure_ = status;
   communicator_.Abort();
-  if (links_ != nullptr) links_->Abort();
+  if (options_.replicas != nullptr) options_.replicas->Abort();
+  for (DeviceLinks* const links : {links_.get(), links_across_.get()}) {
+    if (links != nullptr) links->Abort();
+  }
   return failure_;
 }
 
@@ -146,14 +154,33 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
         (unit.root() ? "the root unit" : "unit " + unit.name) + ", gathered as " +
         name_of(options_.parameter_type) + ", reduced as " + name_of(options_.reduction_type) +
         (options_.reshard_after_forward ? "" : ", kept after forward") +
+        (options_.offload_to_host ? ", on the host in between" : "") +
         (options_.most_gathered_bytes == std::numeric_limits<size_t>::max()
              ? ""
              : ", at most " + std::to_string(options_.most_gathered_bytes) + " bytes");
   }
-  return CheckSameParameters(communicator_, parameters, options_.timeout);
+  CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator_, parameters, options_.timeout));
+  if (options_.replicas == nullptr) return OkStatus();
+  const Status same = CheckSameParameters(*options_.replicas, parameters, options_.timeout);
+  if (same.code() != StatusCode::kInvalidArgument) return same;
+  return InvalidArgumentError("the replicas, whose ranks these are, differ: " + same.message());
+}
+
+Status FullyShardedUnits::FromFirstRank(
+    const std::function<Status(Communicator&, DeviceLinks*)>& copy) {
+  // Between the nodes only once.
+  if (options_.replicas != nullptr && communicator_.rank() == 0) {
+    CADRE_RETURN_IF_ERROR(copy(*options_.replicas, links_across_.get()));
+  }
+  return copy(communicator_, links_.get());
 }
 
 Status FullyShardedUnits::Begin() {
+  const Status fit = CheckGroupsFit(communicator_, options_.replicas, options_.timeout);
+  if (fit.code() == StatusCode::kInvalidArgument) {
+    return InvalidArgumentError(Mine() + fit.message());
+  }
+  CADRE_RETURN_IF_ERROR(fit);
   CADRE_RETURN_IF_ERROR(CheckSameOnAllRanks());
   std::vector<torch::Tensor> tensors;
   std::vector<RootedTensor> first;
@@ -166,13 +193,22 @@ Status FullyShardedUnits::Begin() {
   CADRE_ASSIGN_OR_RETURN(links_,
                          DeviceLinks::Connect(communicator_, tensors, options_.connect_device));
   const torch::Device device = tensors.front().device();
-  route_ = {&communicator_, links_->CommunicatorOf(device), &links_->StreamOf(device),
-            options_.timeout, &under_way_};
+  route_.parts.device = links_->CommunicatorOf(device);
+  route_.parts.stream = &links_->StreamOf(device);
+  if (options_.replicas != nullptr) {
+    CADRE_ASSIGN_OR_RETURN(
+        links_across_, DeviceLinks::Connect(*options_.replicas, tensors, options_.connect_device));
+    route_.replicas.device = links_across_->CommunicatorOf(device);
+    route_.replicas.stream = &links_across_->StreamOf(device);
+  }
+  route_.timeout = options_.timeout;
+  route_.under_way = &under_way_;
   const torch::NoGradGuard no_grad;
   if (options_.broadcast_parameters) {
-    CADRE_RETURN_IF_ERROR(BroadcastTensors(communicator_, first, options_.timeout, links_.get()));
-    CADRE_RETURN_IF_ERROR(
-        BroadcastBuffers(communicator_, *module_, options_.timeout, links_.get()));
+    CADRE_RETURN_IF_ERROR(FromFirstRank([&](Communicator& ranks, DeviceLinks* links) -> Status {
+      CADRE_RETURN_IF_ERROR(BroadcastTensors(ranks, first, options_.timeout, links));
+      return BroadcastBuffers(ranks, *module_, options_.timeout, links);
+    }));
     for (size_t i = 0; i < tensors.size(); ++i) {
       // Those with gaps were copied.
       if (tensors[i].data_ptr() != first[i].tensor.data_ptr()) {
@@ -196,7 +232,8 @@ void FullyShardedUnits::Shard(Unit& unit) {
   unit.parameters.clear();
   for (auto& [kind, members] : kinds) {
     const torch::ScalarType type = options_.parameter_type.value_or(kind.first);
-    const ShardTypes types = {kind.first, type, options_.reduction_type.value_or(type)};
+    const ShardTypes types = {options_.offload_to_host, kind.first, type,
+                              options_.reduction_type.value_or(type)};
     unit.flats.push_back(
         std::make_unique<FlatParameter>(std::move(members), kind.second, types, route_));
   }
@@ -212,7 +249,7 @@ std::vector<FlatParameter*> FullyShardedUnits::flats() const {
 
 Status FullyShardedUnits::Finish() {
   CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&] {
-    FinishReductions(0);
+    FinishReductions(0, 0);
     return CheckHealth();
   })));
   if (std::exchange(backward_ended_, false)) return OkStatus();
@@ -223,7 +260,7 @@ Status FullyShardedUnits::Finish() {
 }
 
 bool FullyShardedUnits::TakeAveraged() {
-  return reducing_.empty() && std::exchange(averaged_, false);
+  return reducing_.empty() && across_.empty() && std::exchange(averaged_, false);
 }
 
 }  // namespace cadre::nn

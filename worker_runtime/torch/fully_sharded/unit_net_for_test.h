@@ -4,9 +4,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status_matchers.h"
 #include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/hybrid_sharding.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
@@ -60,6 +63,24 @@ inline FullyShardedOptions UnitOptions(Where where = Where::kHost) {
   options.connect_device = ConnectFor(where);
   return options;
 }
+
+// The communicators of a model over all of these ranks, and, with a `local_size` that is not 0, of
+// one of which so many have a replica each.
+struct ModelRanks {
+  ModelRanks(Communicator& communicator, int local_size, FullyShardedOptions given)
+      : options(std::move(given)), all(communicator) {
+    if (local_size == 0) return;
+    auto split = SplitByNode(communicator, local_size, kLong);
+    EXPECT_OK(split);
+    groups = *std::move(split);
+    options.replicas = groups.replicas.get();
+  }
+  Communicator& shards() const { return groups.shards == nullptr ? all : *groups.shards; }
+
+  FullyShardedOptions options;
+  Communicator& all;
+  HybridGroups groups;
+};
 
 }  // namespace cadre::nn
 

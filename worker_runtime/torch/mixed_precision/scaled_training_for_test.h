@@ -34,7 +34,15 @@ inline GradScalerOptions ScalerOptions(int64_t growth_interval = 3) {
   return options;
 }
 
-enum class Wrapper { kDataParallel, kStage1, kStage2, kFullySharded, kDistributedOptimizer };
+enum class Wrapper {
+  kDataParallel,
+  kStage1,
+  kStage2,
+  kFullySharded,
+  // Of four ranks two have a replica each, and else every rank has one.
+  kHybrid,
+  kDistributedOptimizer
+};
 
 // A model in one of the wrappers, and Adam.
 class Trained {
@@ -42,9 +50,13 @@ class Trained {
   Trained(Wrapper wrapper, Where where, Communicator& communicator)
       : net_(std::make_shared<UnitNet>(1 + communicator.rank())) {
     net_->to(DeviceFor(where, communicator));
-    if (wrapper == Wrapper::kFullySharded) {
+    if (wrapper == Wrapper::kFullySharded || wrapper == Wrapper::kHybrid) {
+      const int local_size = wrapper == Wrapper::kFullySharded ? 0
+                             : communicator.size() == 4        ? 2
+                                                               : 1;
+      among_ = std::make_unique<ModelRanks>(communicator, local_size, UnitOptions(where));
       fully_sharded_ =
-          *FullySharded<UnitNet>::Create(net_, net_->units(), communicator, UnitOptions(where));
+          *FullySharded<UnitNet>::Create(net_, net_->units(), among_->shards(), among_->options);
       plain_ = MakeOptimizer(Kind::kAdam, fully_sharded_->shards());
       return;
     }
@@ -134,6 +146,7 @@ class Trained {
   std::unique_ptr<torch::optim::Optimizer> plain_;
   std::unique_ptr<ShardedOptimizer> sharded_;
   std::unique_ptr<DataParallel<UnitNet>> model_;
+  std::unique_ptr<ModelRanks> among_;
   std::unique_ptr<FullySharded<UnitNet>> fully_sharded_;
   std::unique_ptr<DistributedOptimizer> distributed_;
   ShardedGradScaler* scaler_ = nullptr;

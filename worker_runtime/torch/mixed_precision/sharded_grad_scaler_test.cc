@@ -68,8 +68,8 @@ class EachWrapper : public ::testing::TestWithParam<std::tuple<Where, Wrapper>> 
 };
 
 std::string NameOfWrapper(const ::testing::TestParamInfo<std::tuple<Where, Wrapper>>& info) {
-  const char* const wrappers[] = {"DataParallel", "Stage1", "Stage2", "FullySharded",
-                                  "DistributedOptimizer"};
+  const char* const wrappers[] = {"DataParallel", "Stage1", "Stage2",
+                                  "FullySharded", "Hybrid", "DistributedOptimizer"};
   return NameOfWay(std::get<0>(info.param)) + wrappers[static_cast<int>(std::get<1>(info.param))];
 }
 
@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
     Each, EachWrapper,
     ::testing::Combine(EachWay(),
                        ::testing::Values(Wrapper::kDataParallel, Wrapper::kStage1, Wrapper::kStage2,
-                                         Wrapper::kFullySharded, Wrapper::kDistributedOptimizer)),
+                                         Wrapper::kFullySharded, Wrapper::kHybrid,
+                                         Wrapper::kDistributedOptimizer)),
     NameOfWrapper);
 
 // Scales are powers of two, so that gradients in float32 have the same bits.

@@ -49,6 +49,8 @@ class DeviceStream {
   // And the other way round, for the calling thread's current stream.
   void CurrentWaits() const;
   DevicePoint Here() const;
+  // The host waits for all that this has been given.
+  void Synchronize() const;
   // The tensor's memory is used here, too: it stays until that is done.
   void Uses(const torch::Tensor& tensor) const;
   // And the other way round: by what the calling thread's current stream is given.

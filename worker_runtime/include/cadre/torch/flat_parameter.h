@@ -24,19 +24,37 @@
 
 namespace cadre::nn {
 
-// How the ranks' parts come together.
-struct ShardRoute {
+// Between some ranks.
+struct RankRoute {
+  // Null: there is only this rank.
   Communicator* host = nullptr;
   // Between the ranks' devices; null: on the host, or through it.
   Communicator* device = nullptr;
   DeviceStream* stream = nullptr;
+
+  bool alone() const { return host == nullptr || host->size() == 1; }
+  Communicator& communicator() const { return device == nullptr ? *host : *device; }
+};
+
+// How the ranks' parts come together.
+struct ShardRoute {
+  // Of which each has its own part.
+  RankRoute parts;
+  // In hybrid sharding, those that have the same part. On devices their stream is another, so that
+  // what goes between nodes does not hold up what goes within one.
+  RankRoute replicas;
   std::chrono::nanoseconds timeout{};
   // Gets what is given to `device`, the oldest first: what becomes of it is known later.
   std::deque<std::shared_ptr<Work>>* under_way = nullptr;
 };
 
+// What errors call this rank.
+std::string RankName(const ShardRoute& route);
+
 // What shards are kept, gathered and reduced in.
 struct ShardTypes {
+  // Of a device's, in memory of the host that the device copies in the order of its streams.
+  bool kept_on_host = false;
   torch::ScalarType kept = torch::kFloat32;
   torch::ScalarType gathered = torch::kFloat32;
   torch::ScalarType reduced = torch::kFloat32;
@@ -86,13 +104,16 @@ class FlatParameter {
   // What of the whole this rank keeps becomes its shard's value.
   void KeepOwnPart();
 
-  // Averages the members' gradients over the ranks and takes them from the members; one that is
-  // missing counts as zero. FinishReduce() waits for the oldest reduction and adds it to the
-  // shard's gradient. INVALID_ARGUMENT: a gradient has another shape, since the parameter was used
-  // while it was empty.
+  // Averages the members' gradients over all ranks and takes them from the members; one that is
+  // missing counts as zero. ReduceAcross() hands the oldest reduction, whose parts are there, on to
+  // the replicas. FinishReduce() waits for the oldest that was handed on and adds it to the shard's
+  // gradient. INVALID_ARGUMENT: a gradient has another shape, since the parameter was used while it
+  // was empty.
   Status StartReduce();
+  Status ReduceAcross();
   Status FinishReduce();
-  bool reducing() const { return !reductions_.empty(); }
+  // Whether the host waits for the parts in ReduceAcross().
+  bool waits_before_across() const;
 
   // A member's part of a whole, and this rank's part of it.
   torch::Tensor MemberOf(const torch::Tensor& whole, size_t member) const;
@@ -112,19 +133,22 @@ class FlatParameter {
   struct Reduction {
     torch::Tensor whole;
     torch::Tensor own;
-    std::shared_ptr<Work> work;
+    std::shared_ptr<Work> work = nullptr;
+    // Whether `own` is being copied to the host in the order of a stream.
+    bool offloading = false;
   };
 
-  bool alone() const { return route_.host->size() == 1; }
   bool on_host() const { return flat_.device().is_cpu(); }
-  bool through_host() const { return !on_host() && route_.device == nullptr; }
-  Communicator& communicator() const {
-    return route_.device == nullptr ? *route_.host : *route_.device;
-  }
+  bool through_host(const RankRoute& ranks) const { return !on_host() && ranks.device == nullptr; }
+  bool offloads() const { return types_.kept_on_host && !on_host(); }
   void LayOut();
+  // What a reduction goes through last.
+  const DeviceStream& last_stream() const {
+    return route_.replicas.alone() ? *route_.parts.stream : *route_.replicas.stream;
+  }
   void Allocate();
   Status PackGradients(torch::Tensor* whole);
-  Status Await(const std::shared_ptr<Work>& work);
+  Status Await(const RankRoute& ranks, const std::shared_ptr<Work>& work);
 
   std::vector<FlatMember> members_;
   const bool trained_;
@@ -144,7 +168,9 @@ class FlatParameter {
   torch::Tensor received_;
   // Where the stream has it.
   DevicePoint there_;
+  // Over the ranks with parts, and those that were handed on to the replicas.
   std::deque<Reduction> reductions_;
+  std::deque<Reduction> across_;
 };
 
 }  // namespace cadre::nn

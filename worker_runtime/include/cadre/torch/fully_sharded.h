@@ -31,11 +31,12 @@
 
 namespace cadre::nn {
 
-// One thread. The communicator must outlive it, and nobody else may use the communicator between
-// forward() and Finish(). Every call that is collective, each forward and backward pass among them,
-// is made on all ranks in the same order, with the same units in the same order; evaluation, too.
-// It must outlive the graphs of its forward passes, which are gone through once.
-// After an error the communicator is aborted and every later call returns that error.
+// One thread. The communicator, and that of the replicas in hybrid sharding (hybrid_sharding.h),
+// must outlive it, and nobody else may use them between forward() and Finish(). Every call that is
+// collective, each forward and backward pass among them, is made on all ranks in the same order,
+// with the same units in the same order; evaluation, too. It must outlive the graphs of its forward
+// passes, which are gone through once. After an error the communicators are aborted and every later
+// call returns that error.
 //
 // Between passes, and outside their unit's own, parameters of the module are empty (their shape is
 // {0}). After this object has gone they stay so: save the state first.
@@ -47,7 +48,7 @@ class FullySharded {
   // within another: a parameter belongs to the innermost.
   //   INVALID_ARGUMENT  naming the parameter and the rank: the ranks differ; a parameter is shared
   //                     by two units, of no floating type, or on another device than the others;
-  //                     there is no submodule of a name
+  //                     there is no submodule of a name; options.replicas does not fit
   //   FAILED_PRECONDITION  the module is sharded already
   static Result<std::unique_ptr<FullySharded>> Create(std::shared_ptr<Module> module,
                                                       const std::vector<std::string>& units,
@@ -100,7 +101,8 @@ class FullySharded {
 
   // Collective: the recipient's archive gets what module->save() would write had the model never
   // been sharded, on the host; those of the others are left alone. One unit is whole at a time, but
-  // the recipient comes to have all in its memory.
+  // the recipient comes to have all in its memory. In hybrid sharding it is a rank of the first
+  // replica.
   Status SaveState(torch::serialize::OutputArchive& archive, int recipient = 0) {
     return parts_.SaveState(archive, recipient);
   }

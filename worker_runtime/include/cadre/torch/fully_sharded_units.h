@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -37,6 +38,12 @@ struct FullyShardedOptions {
   // optimizer, stay in the parameters' own type. Inputs are the caller's to convert.
   std::optional<torch::ScalarType> parameter_type;
   std::optional<torch::ScalarType> reduction_type;
+  // Parts, their gradients and so the optimizer's state stay in the host's memory, where the
+  // optimizer steps; a device has what is gathered, one unit's gradients and what is between.
+  bool offload_to_host = false;
+  // Hybrid sharding (hybrid_sharding.h): the ranks that have the same part as this one, each of
+  // which is in another replica of the model. Null: there is one replica. Must outlive the model.
+  Communicator* replicas = nullptr;
   // Rank 0's parameters and buffers are copied to all ranks at construction.
   bool broadcast_parameters = true;
   // Rank 0's buffers replace those of the other ranks before each synchronized forward pass.
@@ -65,6 +72,8 @@ class FullyShardedUnits {
   // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
   Status GatherAll();
   Status ReleaseAll(bool keep);
+  // Before this rank's parts are changed: until devices do not copy them from the host any more.
+  void AwaitCopies();
 
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
@@ -78,6 +87,10 @@ class FullyShardedUnits {
   // Of all units, in their order.
   std::vector<FlatParameter*> flats() const;
   const ShardRoute& route() const { return route_; }
+  // Of several replicas, whose states are the same, the first saves it.
+  bool saves_state() const {
+    return route_.replicas.host == nullptr || route_.replicas.host->rank() == 0;
+  }
   size_t gathered_bytes() const { return gathered_bytes_; }
   size_t most_gathered_bytes() const { return most_gathered_bytes_; }
 
@@ -92,6 +105,8 @@ class FullyShardedUnits {
   Status AssignParameters();
   Status CheckSameOnAllRanks();
   Status Begin();
+  // Copies rank 0's values, of the first replica, to all ranks by what does it among some.
+  Status FromFirstRank(const std::function<Status(Communicator&, DeviceLinks*)>& copy);
   void Shard(Unit& unit);
 
   // As the units are called, forward and backward.
@@ -112,13 +127,16 @@ class FullyShardedUnits {
   void Prefetch(Unit* unit);
   void Release(Unit& unit);
   void Reduce(Unit& unit);
-  void FinishReductions(size_t but);
+  // Hands all but the last so many on to the replicas, and ends all but the last so many of those.
+  void FinishReductions(size_t reducing, size_t across);
   // What is known by now of what the devices were given.
   Status CheckHealth();
 
   const std::shared_ptr<torch::nn::Module> module_;
   Communicator& communicator_;
   const FullyShardedOptions options_;
+  // Null: there is one replica. Goes last, since its streams wait for those of the other.
+  std::unique_ptr<DeviceLinks> links_across_;
   std::unique_ptr<DeviceLinks> links_;
   ShardRoute route_;
   std::deque<std::shared_ptr<Work>> under_way_;
@@ -126,8 +144,9 @@ class FullyShardedUnits {
   std::vector<std::unique_ptr<Unit>> units_;
   // The unit that began last, in the pass under way.
   Unit* last_ = nullptr;
-  // The reductions under way, the oldest first.
+  // The reductions under way, the oldest first; those that the replicas have after them.
   std::deque<FlatParameter*> reducing_;
+  std::deque<FlatParameter*> across_;
   size_t gathered_bytes_ = 0;
   size_t most_gathered_bytes_ = 0;
 
