@@ -98,7 +98,7 @@ def nccl_failure(way: str) -> Callable[[Context, Part], dict]:
 def all_parts() -> list[Part]:
     """In the order in which they run: what is compiled meanwhile comes late, what others can do without last."""
     gpu, on_gpu, nccl = Machine.need_gpu, Machine.need_torch_on_gpu, Machine.need_nccl
-    communicator = googletest("nccl_communicator_check", "*NcclWorldTest.*:NcclCommunicatorTest.*")
+    communicator = googletest("nccl_communicator_check", "*NcclWorldTest.*:NcclCommunicatorTest.*:*NcclParts*")
     parts = [Part("cadre doctor", 2, 30, doctor),
              Part("kernels on the CPU", 2, 60, googletest("cpu_kernels_test", "*")),
              Part("kernels on the GPU", 10, 90, googletest("kernels_test", "KernelsTest.*"), gpu),

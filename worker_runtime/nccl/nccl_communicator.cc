@@ -17,6 +17,7 @@
 #include "worker_runtime/nccl/nccl_backend.h"
 #include "worker_runtime/nccl/nccl_handle.h"
 #include "worker_runtime/nccl/progress_thread.h"
+#include "worker_runtime/nccl/varying_parts.h"
 
 namespace cadre::nccl {
 
@@ -40,6 +41,8 @@ class NcclBackend : public NcclCommunicator {
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override;
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override;
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override;
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output, Span<const size_t> counts,
+                                             Reduction reduction) override;
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override;
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override;
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
@@ -64,6 +67,9 @@ class NcclBackend : public NcclCommunicator {
         progress_(ProgressOptionsFor()) {}
 
   ProgressOptions ProgressOptionsFor();
+  VaryingParts Parts(Buffer own, Buffer whole, Span<const size_t> counts) const {
+    return {own, whole, std::vector<size_t>(counts.begin(), counts.end()), rank()};
+  }
   // `call` is null where there is nothing to send.
   std::shared_ptr<Work> Start(const Status& check, std::string what, Call call);
   std::shared_ptr<Work> Fail(const Status& status, absl::string_view what);
@@ -184,6 +190,25 @@ std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Re
       output.count > 0 ? std::move(call) : nullptr);
 }
 
+std::shared_ptr<Work> NcclBackend::ReduceScatterVarying(Buffer input, Buffer output,
+                                                        Span<const size_t> counts,
+                                                        Reduction reduction) {
+  Status check = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+  check.Update(backend::CheckReduction(reduction, input.type));
+  check.Update(NcclReduction::Check(reduction));
+  if (check.ok() && AreEqual(counts)) return ReduceScatter(input, output, reduction);
+  Call call = [this, parts = Parts(output, input, counts), reduction](ncclComm_t own) {
+    const NcclApi& api = handle_->api();
+    return NcclReduction::With(api, own, reduction, parts.whole.type, [&](ncclRedOp_t op) {
+      return ReduceScatterParts(api, own, parts, op, stream());
+    });
+  };
+  return Start(check,
+               absl::StrCat("reduce-scatter (", backend::Name(reduction.op), ") of varying ",
+                            Elements(input)),
+               input.count > 0 ? std::move(call) : nullptr);
+}
+
 std::shared_ptr<Work> NcclBackend::Broadcast(Buffer buffer, int root) {
   Status check = backend::CheckRoot(root, size());
   check.Update(backend::CheckBuffer(buffer));
@@ -208,22 +233,9 @@ std::shared_ptr<Work> NcclBackend::AllGather(Buffer input, Buffer output) {
 std::shared_ptr<Work> NcclBackend::AllGatherVarying(Buffer input, Buffer output,
                                                     Span<const size_t> counts) {
   const Status check = backend::CheckVaryingGather(input, output, counts, rank(), size());
-  // NCCL has no such operation; a group of broadcasts runs as one.
-  Call call = [this, input, output,
-               all = std::vector<size_t>(counts.begin(), counts.end())](ncclComm_t own) {
-    const NcclApi& api = handle_->api();
-    ncclResult_t result = api.GroupStart();
-    char* place = static_cast<char*>(output.data);
-    for (size_t root = 0; root < all.size() && result == ncclSuccess; ++root) {
-      const void* source = static_cast<int>(root) == rank() ? input.data : place;
-      if (all[root] > 0) {
-        result = api.Broadcast(source, place, all[root], NcclType(output.type),
-                               static_cast<int>(root), own, static_cast<cudaStream_t>(stream()));
-      }
-      place += all[root] * SizeOf(output.type);
-    }
-    const ncclResult_t ended = api.GroupEnd();
-    return result == ncclSuccess || result == ncclInProgress ? ended : result;
+  if (check.ok() && AreEqual(counts)) return AllGather(input, output);
+  Call call = [this, parts = Parts(input, output, counts)](ncclComm_t own) {
+    return AllGatherParts(handle_->api(), own, parts, stream());
   };
   return Start(check, absl::StrCat("all-gather of varying ", Elements(output)),
                output.count > 0 ? std::move(call) : nullptr);

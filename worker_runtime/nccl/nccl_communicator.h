@@ -24,6 +24,8 @@ constexpr absl::Duration kFinishWait = absl::Seconds(5);
 //   how NCCL has it. Two ranks that send to each other must not both send first.
 // - Averages and multiplied sums are NCCL's own: in float16 and bfloat16 the factor is rounded to
 //   the type. A factor for maximum or minimum is UNIMPLEMENTED.
+// - Parts that differ in size are a group of reductions to, or broadcasts from, each rank. Counts
+//   are not compared: where ranks give different ones, what happens is NCCL's affair.
 // - Split needs NCCL 2.18.
 // Errors: UNAVAILABLE (a peer or the network failed), DEADLINE_EXCEEDED (some rank did not take
 // part), INTERNAL (CUDA or NCCL failed), each in NCCL's or CUDA's own words.

@@ -1,6 +1,5 @@
 // Runs on a GPU, or on a pretend one (worker_runtime/testing/pretend_gpu); skips elsewhere and says
-// why. Ranks are processes that share the one GPU: each says it is another host (NCCL_HOSTID), so
-// they talk over sockets.
+// why.
 #include "worker_runtime/nccl/nccl_communicator.h"
 
 #include <stdlib.h>
@@ -8,17 +7,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <functional>
+#include <memory>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
-#include "worker_runtime/nccl/bus_bandwidth.h"
+#include "worker_runtime/nccl/nccl_ranks_for_test.h"
 #include "worker_runtime/nccl/root_ids.h"
+#include "worker_runtime/testing/bus_bandwidth.h"
 #include "worker_runtime/testing/forked_workers.h"
 
 namespace cadre::nccl {
@@ -27,81 +26,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
-constexpr int kSkipped = 77;
-// Where a rank says why it skips.
-constexpr char kReason[] = "why_skipped";
-
-// Elements on the GPU.
-template <typename T>
-class OnGpu {
- public:
-  OnGpu(Communicator& world, const std::vector<T>& values, DataType type)
-      : count_(values.size()), type_(type) {
-    auto memory = world.AllocateBuffer(count_ * sizeof(T));
-    EXPECT_OK(memory);
-    if (memory.ok()) memory_ = *std::move(memory);
-    EXPECT_OK(cuda::CopyToCudaDevice(memory_.get(), values.data(), count_ * sizeof(T), nullptr));
-  }
-  Buffer buffer() const { return {memory_.get(), count_, type_}; }
-  std::vector<T> values() const {
-    std::vector<T> result(count_);
-    EXPECT_OK(cuda::CopyFromCudaDevice(result.data(), memory_.get(), count_ * sizeof(T), nullptr));
-    return result;
-  }
-
- private:
-  std::shared_ptr<void> memory_;
-  const size_t count_;
-  const DataType type_;
-};
-
-using Floats = OnGpu<float>;
-Floats Make(Communicator& world, std::vector<float> values) {
-  return Floats(world, values, DataType::kFloat32);
-}
-
-int Skip(Worker& worker, const Status& reason) {
-  EXPECT_OK(worker.Set(kReason, reason.ToString()));
-  return kSkipped;
-}
-
-using Body = std::function<void(Worker&, NcclCommunicator&)>;
-
-int RunRank(Worker& worker, std::chrono::nanoseconds timeout, const Body& body) {
-  setenv("NCCL_HOSTID", absl::StrCat("rank", worker.rank()).c_str(), 1);
-  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  setenv("NCCL_ALGO", "Ring", 1);
-  setenv("NCCL_PROTO", "Simple", 1);
-  const auto devices = cuda::CountCudaDevices();
-  if (!devices.ok()) return Skip(worker, devices.status());
-  NcclOptions options;
-  options.timeout = timeout;
-  options.device = 0;
-  auto world = ConnectNccl(worker, options);
-  if (world.status().code() == StatusCode::kUnimplemented ||
-      world.status().code() == StatusCode::kNotFound) {
-    return Skip(worker, world.status());
-  }
-  EXPECT_OK(world);
-  if (!world.ok()) return 1;
-  const cuda::CudaDeviceScope scope(0);
-  body(worker, **world);
-  return ::testing::Test::HasFailure() ? 1 : 0;
-}
-
-// Runs `body` in `ranks` processes. This process must not touch CUDA, which does not survive fork.
-void RunRanks(int ranks, const Body& body, std::chrono::nanoseconds timeout = kLong) {
-  testing::ForkedWorkers workers(ranks);
-  workers.Start([&](Worker& worker) { return RunRank(worker, timeout, body); });
-  const int result = workers.WaitForAll();
-  if (result == kSkipped) {
-    const auto reason = workers.observer().Get(kReason, kLong);
-    GTEST_SKIP() << reason.value_or("a rank skipped");
-  }
-  EXPECT_EQ(result, 0);
-}
 
 class NcclWorldTest : public ::testing::TestWithParam<int> {};
 
@@ -232,10 +156,11 @@ TEST_P(NcclWorldTest, MeasuresBusBandwidth) {
         best = std::min(best, work->duration());
       }
       if (world.rank() != 0) continue;
-      std::printf(
-          "all-reduce of %zu bytes, %d ranks on one GPU: %.1f us, bus %.2f GB/s\n", bytes,
-          world.size(), absl::ToDoubleMicroseconds(absl::FromChrono(best)),
-          BusBandwidth(Collective::kAllReduce, bytes, absl::FromChrono(best), world.size()) / 1e9);
+      std::printf("all-reduce of %zu bytes, %d ranks on one GPU: %.1f us, bus %.2f GB/s\n", bytes,
+                  world.size(), absl::ToDoubleMicroseconds(absl::FromChrono(best)),
+                  testing::BusBandwidth(testing::Collective::kAllReduce, bytes,
+                                        absl::FromChrono(best), world.size()) /
+                      1e9);
     }
   });
 }

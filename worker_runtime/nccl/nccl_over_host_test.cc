@@ -85,6 +85,29 @@ TEST(NcclOverHost, OperationsAreOnTheCallersStreamWhenTheCallReturns) {
   });
 }
 
+// No rank knows what the others think; NCCL's own error reaches all of them.
+TEST(NcclOverHost, CountsThatDifferBetweenTheRanks) {
+  OnEachRank(2, [](Communicator& host) {
+    const cuda::CudaDeviceScope scope(host.rank());
+    auto gpus = ConnectNccl(host, OnDevice(host.rank()));
+    ASSERT_OK(gpus);
+    auto memory = (*gpus)->AllocateBuffer(8 * sizeof(float));
+    ASSERT_OK(memory);
+    // Rank 0 thinks that it gets one of four elements, rank 1 that rank 0 gets three.
+    const std::vector<size_t> counts =
+        host.rank() == 0 ? std::vector<size_t>{1, 3} : std::vector<size_t>{3, 1};
+    float* const floats = static_cast<float*>(memory->get());
+    const auto work =
+        (*gpus)->ReduceScatterVarying({floats, 4, DataType::kFloat32},
+                                      {floats + 4, 1, DataType::kFloat32}, counts, ReduceOp::kSum);
+    const Status status = work->Wait(kLong);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("rank 0 ncclReduce (sum) to rank 0 of 1 float32"),
+                      HasSubstr("rank 1 ncclReduce (sum) to rank 0 of 3 float32")));
+  });
+}
+
 TEST(NcclOverHost, TwoRanksWithOneGpuHearItBoth) {
   OnEachRank(2, [](Communicator& host) {
     const Status status = ConnectNccl(host, OnDevice(0)).status();

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cadre/torch/sharded_unit.h"
+#include "cadre/torch/tensor_values.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 #include "torch/utils.h"
@@ -42,28 +43,6 @@ struct CheckpointOptions {
 
 namespace internal {
 
-// All tensors of a value in order: itself, those of a vector, or of a tuple, pair or array.
-template <typename Visitor>
-void ForEachTensor(torch::Tensor& tensor, const Visitor& visit) {
-  visit(tensor);
-}
-template <typename Visitor>
-void ForEachTensor(std::vector<torch::Tensor>& tensors, const Visitor& visit) {
-  for (torch::Tensor& tensor : tensors) visit(tensor);
-}
-template <typename T, typename = void>
-struct IsTuple : std::false_type {};
-// Pairs and arrays, too.
-template <typename T>
-struct IsTuple<T, std::void_t<decltype(std::tuple_size<T>::value)>> : std::true_type {};
-
-template <typename Value, typename Visitor>
-void ForEachTensor(Value& value, const Visitor& visit) {
-  if constexpr (IsTuple<Value>::value) {
-    std::apply([&visit](auto&... one) { (ForEachTensor(one, visit), ...); }, value);
-  }
-}
-
 template <typename T, typename = void>
 struct IsModule : std::is_base_of<torch::nn::Module, T> {};
 // A holder of one.
@@ -81,29 +60,21 @@ auto CheckpointFunction(const CheckpointOptions& options, Function function, Arg
   using Output = std::decay_t<decltype(function(std::decay_t<Args>(args)...))>;
   std::tuple<std::decay_t<Args>...> arguments(std::forward<Args>(args)...);
   if (!torch::GradMode::is_enabled()) return Output(std::apply(function, std::move(arguments)));
-  std::vector<torch::Tensor> inputs;
-  ForEachTensor(arguments, [&inputs](torch::Tensor& tensor) {
-    inputs.push_back(std::exchange(tensor, torch::Tensor()));
-  });
+  std::vector<torch::Tensor> inputs = TakeTensors(arguments);
   // What is returned, but for its tensors.
   const auto returned = std::make_shared<std::optional<Output>>();
   auto flat = RunCheckpointed(
       [function, arguments, returned](const std::vector<torch::Tensor>& tensors) mutable {
         auto with_tensors = arguments;
-        size_t next = 0;
-        ForEachTensor(with_tensors, [&](torch::Tensor& tensor) { tensor = tensors[next++]; });
+        PutTensors(tensors, with_tensors);
         Output output = std::apply(function, std::move(with_tensors));
-        std::vector<torch::Tensor> outputs;
-        ForEachTensor(output, [&outputs](torch::Tensor& tensor) {
-          outputs.push_back(std::exchange(tensor, torch::Tensor()));
-        });
+        std::vector<torch::Tensor> outputs = TakeTensors(output);
         if (!*returned) returned->emplace(std::move(output));
         return outputs;
       },
       std::move(inputs), options);
   Output output = **returned;
-  size_t next = 0;
-  ForEachTensor(output, [&](torch::Tensor& tensor) { tensor = flat[next++]; });
+  PutTensors(flat, output);
   return output;
 }
 

@@ -1,5 +1,6 @@
-// Data-parallel training of a libtorch module: each rank computes on its own samples, and after
-// backward() every gradient is the average over all ranks.
+// PyTorch's DistributedDataParallel for a libtorch module: each rank, a process, computes on its
+// own samples, and after backward() every gradient is the average over all ranks.
+// (torch.nn.DataParallel, one process with several devices, is ScatterParallel.)
 //
 //   CADRE_ASSIGN_OR_RETURN(
 //       auto model, cadre::nn::DataParallel<NetImpl>::Create(net.ptr(), communicator));

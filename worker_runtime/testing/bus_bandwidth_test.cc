@@ -1,8 +1,8 @@
-#include "worker_runtime/nccl/bus_bandwidth.h"
+#include "worker_runtime/testing/bus_bandwidth.h"
 
 #include "gtest/gtest.h"
 
-namespace cadre::nccl {
+namespace cadre::testing {
 namespace {
 
 TEST(BusBandwidthTest, IsThatOfNcclTests) {
@@ -17,4 +17,4 @@ TEST(BusBandwidthTest, IsThatOfNcclTests) {
 }
 
 }  // namespace
-}  // namespace cadre::nccl
+}  // namespace cadre::testing

@@ -1,13 +1,13 @@
 // Bandwidth as nccl-tests counts it: what a collective would need of each rank's link, so that
 // numbers compare between collectives and world sizes, and with the hardware. Pure.
-#ifndef CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_
-#define CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_
+#ifndef CADRE_WORKER_RUNTIME_TESTING_BUS_BANDWIDTH_H_
+#define CADRE_WORKER_RUNTIME_TESTING_BUS_BANDWIDTH_H_
 
 #include <cstddef>
 
 #include "absl/time/time.h"
 
-namespace cadre::nccl {
+namespace cadre::testing {
 
 enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce };
 
@@ -30,6 +30,6 @@ inline double BusBandwidth(Collective collective, size_t bytes, absl::Duration d
   return 0;
 }
 
-}  // namespace cadre::nccl
+}  // namespace cadre::testing
 
-#endif  // CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_
+#endif  // CADRE_WORKER_RUNTIME_TESTING_BUS_BANDWIDTH_H_
