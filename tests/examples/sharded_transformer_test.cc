@@ -13,7 +13,9 @@
 namespace cadre {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kTraining = absl::Minutes(2);
 // As small as it is worth anything.
@@ -87,6 +89,67 @@ TEST(ShardedTransformerTest, AKilledTrainingGoesOn_AndAnotherWithAnotherStrategy
     EXPECT_NEAR(LossOf(run->standard_output(), steps),
                 LossOf(undisturbed->standard_output(), steps), 2e-4)
         << Said(*run);
+  }
+}
+
+TEST(ShardedTransformerTest, ActivationsThatAreComputedAgainChangeNothing) {
+  auto alone = Start(1, "ddp", {"--steps", "4"});
+  ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
+  for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
+    auto run = Start(2, strategy, {"--steps", "4", "--checkpoint-activations"});
+    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    EXPECT_NEAR(LossOf(run->standard_output(), 4), LossOf(alone->standard_output(), 4), 2e-4)
+        << Said(*run);
+  }
+}
+
+// Near what float32 comes to, and not the same.
+TEST(ShardedTransformerTest, InBfloat16WithEachStrategy) {
+  auto alone = Start(1, "ddp", {"--steps", "6"});
+  ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
+  const double loss = LossOf(alone->standard_output(), 6);
+  for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
+    auto run =
+        Start(2, strategy, {"--steps", "6", "--precision", "bfloat16", "--checkpoint-activations"});
+    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    EXPECT_NEAR(LossOf(run->standard_output(), 6), loss, 0.02) << Said(*run);
+    EXPECT_NE(LossOf(run->standard_output(), 6), loss);
+    EXPECT_THAT(run->standard_output(), HasSubstr("6 steps done; it writes:"));
+  }
+}
+
+// Of a scale that is too large, in a training that each strategy in turn goes on with.
+TEST(ShardedTransformerTest, InFloat16TheScaleFallsAndIsSaved) {
+  const std::vector<std::string> flags = {"--precision",      "float16",
+                                          "--checkpoint-dir", MakeTempDir("transformer"),
+                                          "--save-every",     "2"};
+  const auto with = [&flags](std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return more;
+  };
+  // 2^30 is more than gradients in float16 have room for.
+  auto first = Start(2, "fsdp", with({"--steps", "10", "--loss-scale", "1073741824"}));
+  if (first->Wait(kTraining) != 0) {
+    EXPECT_THAT(Said(*first),
+                ContainsRegex("--precision float16: libtorch 1\\.[0-9.]+ cannot train"));
+    GTEST_SKIP() << "the libtorch is too old";
+  }
+  const std::string said_first = first->standard_output();
+  EXPECT_THAT(said_first, HasSubstr("step 1 is left out: a gradient overflowed; the loss is scaled "
+                                    "by 536870912 now\n"));
+  const double scale = NumberAfter(said_first, "the loss is scaled by ");
+  EXPECT_LT(scale, 536870912) << said_first;
+  EXPECT_GT(NumberAfter(said_first, " of gradients, "), 0) << said_first;
+  int steps = 10;
+  for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
+    auto run = Start(2, strategy, with({"--steps", absl::StrCat(steps + 2)}));
+    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    const std::string& output = run->standard_output();
+    EXPECT_THAT(output, HasSubstr(absl::StrCat("goes on after step ", steps)));
+    EXPECT_EQ(NumberAfter(output, "the loss is scaled by "), scale) << output;
+    EXPECT_THAT(output, Not(HasSubstr("is left out")));
+    steps += 2;
+    EXPECT_LT(LossOf(output, steps), LossOf(said_first, 1)) << output;
   }
 }
 
