@@ -104,7 +104,8 @@ TEST_F(InstalledLibraryTest, AllExamplesAreBuilt_AgainstLibtorchFromPyPI) {
       absl::StrCat(
           ". ", python_, "/bin/activate\n", Build(""),
           "for example in ddp_basic ddp_checkpoint ddp_model_parallel ddp_elastic ddp_spawn "
-          "cifar_resnet50 imagenet_template; do build/$example --help > /dev/null; done\n"),
+          "cifar_resnet50 imagenet_template spawn_with_nccl_id; do build/$example --help > "
+          "/dev/null; done\n"),
       {archive_, python_}, kPatience);
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
 }
