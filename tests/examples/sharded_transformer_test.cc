@@ -1,6 +1,6 @@
 // The transformer that is trained in four ways.
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -9,41 +9,16 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/transformer_runs.h"
 
 namespace cadre {
 namespace {
 
-using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-using ::testing::Not;
-
-constexpr absl::Duration kTraining = absl::Minutes(2);
-// As small as it is worth anything.
-const std::vector<std::string> kSmall = {"--layers", "2",  "--width",     "16", "--context", "16",
-                                         "--batch",  "12", "--log-every", "1",  "--write",   "8"};
-
-std::unique_ptr<Process> Start(int ranks, const std::string& strategy,
-                               const std::vector<std::string>& flags,
-                               const std::vector<std::string>& launcher_flags = {},
-                               const std::vector<std::string>& size = kSmall) {
-  std::vector<std::string> arguments = {"--nproc-per-node", absl::StrCat(ranks)};
-  arguments.insert(arguments.end(), launcher_flags.begin(), launcher_flags.end());
-  arguments.insert(arguments.end(), {"--", "examples/sharded_transformer/sharded_transformer",
-                                     "--strategy", strategy});
-  arguments.insert(arguments.end(), size.begin(), size.end());
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
-  return StartStandalone(arguments);
-}
-
-// The number behind `before`; -1: it is not said.
-double NumberAfter(const std::string& output, const std::string& before) {
-  const size_t at = output.rfind(before);
-  return at == std::string::npos ? -1 : std::atof(output.c_str() + at + before.size());
-}
-
-double LossOf(const std::string& output, int step) {
-  return NumberAfter(output, absl::StrCat("step ", step, ": loss "));
-}
+using transformer::kTraining;
+using transformer::LossOf;
+using transformer::NumberAfter;
+using transformer::Start;
 
 TEST(ShardedTransformerTest, AllStrategiesComputeTheSame_AndRanksKeepTheirShare) {
   auto alone = Start(1, "ddp", {"--steps", "6"});
@@ -105,51 +80,24 @@ TEST(ShardedTransformerTest, ActivationsThatAreComputedAgainChangeNothing) {
 
 // Near what float32 comes to, and not the same.
 TEST(ShardedTransformerTest, InBfloat16WithEachStrategy) {
-  auto alone = Start(1, "ddp", {"--steps", "6"});
+  // Fast enough that what is rounded shows in the losses' four digits.
+  const std::vector<std::string> flags = {"--steps", "6", "--lr", "0.02"};
+  auto alone = Start(1, "ddp", flags);
   ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
-  const double loss = LossOf(alone->standard_output(), 6);
+  std::vector<std::string> in_16_bits = flags;
+  in_16_bits.insert(in_16_bits.end(), {"--precision", "bfloat16", "--checkpoint-activations"});
   for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
-    auto run =
-        Start(2, strategy, {"--steps", "6", "--precision", "bfloat16", "--checkpoint-activations"});
+    auto run = Start(2, strategy, in_16_bits);
     ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
-    EXPECT_NEAR(LossOf(run->standard_output(), 6), loss, 0.02) << Said(*run);
-    EXPECT_NE(LossOf(run->standard_output(), 6), loss);
+    double largest = 0;
+    for (int step = 1; step <= 6; ++step) {
+      const double difference =
+          LossOf(run->standard_output(), step) - LossOf(alone->standard_output(), step);
+      largest = std::max(largest, std::abs(difference));
+    }
+    EXPECT_GT(largest, 2e-4) << Said(*run);
+    EXPECT_LT(largest, 0.02) << Said(*run);
     EXPECT_THAT(run->standard_output(), HasSubstr("6 steps done; it writes:"));
-  }
-}
-
-// Of a scale that is too large, in a training that each strategy in turn goes on with.
-TEST(ShardedTransformerTest, InFloat16TheScaleFallsAndIsSaved) {
-  const std::vector<std::string> flags = {"--precision",      "float16",
-                                          "--checkpoint-dir", MakeTempDir("transformer"),
-                                          "--save-every",     "2"};
-  const auto with = [&flags](std::vector<std::string> more) {
-    more.insert(more.end(), flags.begin(), flags.end());
-    return more;
-  };
-  // 2^30 is more than gradients in float16 have room for.
-  auto first = Start(2, "fsdp", with({"--steps", "10", "--loss-scale", "1073741824"}));
-  if (first->Wait(kTraining) != 0) {
-    EXPECT_THAT(Said(*first),
-                ContainsRegex("--precision float16: libtorch 1\\.[0-9.]+ cannot train"));
-    GTEST_SKIP() << "the libtorch is too old";
-  }
-  const std::string said_first = first->standard_output();
-  EXPECT_THAT(said_first, HasSubstr("step 1 is left out: a gradient overflowed; the loss is scaled "
-                                    "by 536870912 now\n"));
-  const double scale = NumberAfter(said_first, "the loss is scaled by ");
-  EXPECT_LT(scale, 536870912) << said_first;
-  EXPECT_GT(NumberAfter(said_first, " of gradients, "), 0) << said_first;
-  int steps = 10;
-  for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
-    auto run = Start(2, strategy, with({"--steps", absl::StrCat(steps + 2)}));
-    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
-    const std::string& output = run->standard_output();
-    EXPECT_THAT(output, HasSubstr(absl::StrCat("goes on after step ", steps)));
-    EXPECT_EQ(NumberAfter(output, "the loss is scaled by "), scale) << output;
-    EXPECT_THAT(output, Not(HasSubstr("is left out")));
-    steps += 2;
-    EXPECT_LT(LossOf(output, steps), LossOf(said_first, 1)) << output;
   }
 }
 
