@@ -51,6 +51,7 @@ Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string
   CADRE_RETURN_IF_ERROR(SaveCheckpoint(worker, checkpoints, /*step=*/1, write, kTimeout));
 
   CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints, kTimeout));
+  if (!newest.warning.empty() && worker.rank() == 0) std::printf("%s\n", newest.warning.c_str());
   if (!newest.checkpoint) return DataLossError("nothing in " + directory);
   torch::serialize::InputArchive archive;
   // Rank 0's device was another one: what it saved comes to this rank's.

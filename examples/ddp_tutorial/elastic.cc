@@ -81,6 +81,9 @@ class ElasticTraining {
   Result<int64_t> Resume() {
     CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
                            LoadNewest(worker_, checkpoints_, kTimeout));
+    if (!newest.warning.empty() && worker_.rank() == 0) {
+      std::printf("%s\n", newest.warning.c_str());
+    }
     if (!newest.checkpoint) return 0;
     torch::serialize::InputArchive archive;
     archive.load_from(newest.checkpoint->path);

@@ -14,8 +14,14 @@ Status Run(const std::function<Status(Worker&, Communicator&)>& body) {
   CommunicatorOptions options;
   options.timeout = kTimeout;
   CADRE_ASSIGN_OR_RETURN(const World world, Connect(options));
+  return WithoutExceptions([&] { return body(*world.worker, *world.communicator); });
+}
+
+}  // namespace
+
+Status WithoutExceptions(const std::function<Status()>& body) {
   try {
-    return body(*world.worker, *world.communicator);
+    return body();
   } catch (const std::exception& error) {
     // libtorch adds a backtrace.
     const std::string what = error.what();
@@ -23,15 +29,16 @@ Status Run(const std::function<Status(Worker&, Communicator&)>& body) {
   }
 }
 
-}  // namespace
+int ExitStatus(const char* program, const Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s: %s\n", program, status.ToString().c_str());
+  return 1;
+}
 
 int RunAsWorker(const char* program, const std::function<Status(Worker&, Communicator&)>& body) {
   // Whole lines, at once: the output goes to a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const Status status = Run(body);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "%s: %s\n", program, status.ToString().c_str());
-  return 1;
+  return ExitStatus(program, Run(body));
 }
 
 }  // namespace cadre

@@ -1,4 +1,4 @@
-// Common to the four programs: being a worker, and saying in one line what went wrong.
+// Common to the programs: being a worker, and saying in one line what went wrong.
 #ifndef CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 #define CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 
@@ -13,6 +13,12 @@ namespace cadre {
 
 // For every exchange between ranks.
 inline constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
+
+// What `body` returns, or as a status what libtorch threw in it.
+Status WithoutExceptions(const std::function<Status()>& body);
+
+// main()'s result; says on standard error what went wrong.
+int ExitStatus(const char* program, const Status& status);
 
 // Connects this worker with its agent and with the other ranks, calls `body`, and gives main()'s
 // result.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cadre/torch/checkpointed.h"
 #include "cadre/torch/sharded_unit.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/embedding.h"
@@ -25,6 +26,8 @@ struct Shape {
   int64_t heads = 4;
   int64_t context = 64;
   int64_t vocabulary = 0;
+  // What a block computes on its way is computed again in the backward pass, not kept for it.
+  bool checkpoint_activations = false;
 };
 
 class Block : public torch::nn::Module {
@@ -75,7 +78,8 @@ class Block : public torch::nn::Module {
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const Shape& shape)
-      : tokens_(register_module("tokens", torch::nn::Embedding(shape.vocabulary, shape.width))),
+      : checkpoint_activations_(shape.checkpoint_activations),
+        tokens_(register_module("tokens", torch::nn::Embedding(shape.vocabulary, shape.width))),
         places_(register_module("places", torch::nn::Embedding(shape.context, shape.width))),
         last_(register_module("last",
                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({shape.width})))),
@@ -95,11 +99,14 @@ class Gpt : public torch::nn::Module {
   // Of {sequences, length}, at most the context; gives {sequences, length, vocabulary}.
   torch::Tensor forward(const torch::Tensor& ids) {
     torch::Tensor x = tokens_(ids) + places_->weight.narrow(0, 0, ids.size(1));
-    for (const auto& block : blocks_) x = nn::CallUnit(*block, x);
+    for (const auto& block : blocks_) {
+      x = checkpoint_activations_ ? nn::Checkpointed(*block, x) : nn::CallUnit(*block, x);
+    }
     return head_(last_(x));
   }
 
  private:
+  const bool checkpoint_activations_;
   torch::nn::Embedding tokens_, places_;
   std::vector<std::shared_ptr<Block>> blocks_;
   torch::nn::LayerNorm last_;

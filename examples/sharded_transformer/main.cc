@@ -44,6 +44,16 @@ void AddFlags(CLI::App& app, TrainOptions& options) {
   app.add_option("--text", options.text_file, "a file to learn; default: seven sonnets");
   app.add_option("--device", options.device, "default: cuda where there is a GPU, else cpu")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--precision", options.precision,
+                 "what operators compute in, where that is safe; float16 scales the loss")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->capture_default_str();
+  app.add_option("--loss-scale", options.loss_scale,
+                 "of float16, at first; it falls where a gradient overflows")
+      ->check(Positive())
+      ->capture_default_str();
+  app.add_flag("--checkpoint-activations", options.shape.checkpoint_activations,
+               "compute what a block does again in the backward pass, in place of keeping it");
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "shared directory; the training resumes from what it finds there, also with "
                  "another strategy or number of ranks");

@@ -42,24 +42,35 @@ void LoadInto(Gpt& net, const Shape& shape, torch::serialize::InputArchive& arch
   for (size_t i = 0; i < to.size(); ++i) torch::Tensor(to[i]).copy_(from[i]);
 }
 
+// The scaler finds gradients that are not finite itself, and leaves the step out; without one they
+// are an error.
+nn::DataParallelOptions OptionsWith(const nn::ShardedGradScaler& scaler) {
+  nn::DataParallelOptions options;
+  if (scaler.enabled()) options.reducer.non_finite = NonFinite::kIgnore;
+  return options;
+}
+
 class Replicated : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
                                                 const AdamWOptions& options,
-                                                Communicator& communicator) {
-    std::unique_ptr<Replicated> made(new Replicated(net, shape, options));
-    CADRE_ASSIGN_OR_RETURN(made->model_, nn::DataParallel<Gpt>::Create(net, communicator));
+                                                Communicator& communicator,
+                                                nn::ShardedGradScaler& scaler) {
+    std::unique_ptr<Replicated> made(new Replicated(net, shape, options, scaler));
+    CADRE_ASSIGN_OR_RETURN(made->model_,
+                           nn::DataParallel<Gpt>::Create(net, communicator, OptionsWith(scaler)));
     return std::unique_ptr<Strategy>(std::move(made));
   }
 
   torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
-  Status Step(double max_norm) override {
+  Result<bool> Step(double max_norm) override {
     CADRE_RETURN_IF_ERROR(model_->Finish().status());
+    CADRE_RETURN_IF_ERROR(scaler_.Unscale(optimizer_));
     torch::nn::utils::clip_grad_norm_(net_->parameters(), max_norm);
-    optimizer_.step();
+    CADRE_ASSIGN_OR_RETURN(const bool stepped, scaler_.Step(optimizer_));
     held_ = HeldOf(net_->parameters(), optimizer_);
     model_->ZeroGrad();
-    return OkStatus();
+    return stepped;
   }
   Status Save(torch::serialize::OutputArchive& model,
               torch::serialize::OutputArchive& optimizer) override {
@@ -75,8 +86,12 @@ class Replicated : public Strategy {
   }
 
  private:
-  Replicated(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options)
-      : net_(std::move(net)), shape_(shape), optimizer_(net_->parameters(), options) {}
+  Replicated(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options,
+             nn::ShardedGradScaler& scaler)
+      : Strategy(scaler),
+        net_(std::move(net)),
+        shape_(shape),
+        optimizer_(net_->parameters(), options) {}
 
   const std::shared_ptr<Gpt> net_;
   const Shape shape_;
@@ -89,27 +104,30 @@ class ShardedState : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
                                                 const AdamWOptions& options, bool shards_gradients,
-                                                Communicator& communicator) {
-    std::unique_ptr<ShardedState> made(new ShardedState(net, shape, options));
+                                                Communicator& communicator,
+                                                nn::ShardedGradScaler& scaler) {
+    std::unique_ptr<ShardedState> made(new ShardedState(net, shape, options, scaler));
     CADRE_ASSIGN_OR_RETURN(made->optimizer_,
                            nn::ShardedOptimizer::Create(*net, made->adam_, communicator));
     if (shards_gradients) {
-      CADRE_ASSIGN_OR_RETURN(made->model_,
-                             nn::ShardedDataParallel<Gpt>::Create(net, *made->optimizer_));
+      CADRE_ASSIGN_OR_RETURN(made->model_, nn::ShardedDataParallel<Gpt>::Create(
+                                               net, *made->optimizer_, OptionsWith(scaler)));
     } else {
-      CADRE_ASSIGN_OR_RETURN(made->model_, nn::DataParallel<Gpt>::Create(net, communicator));
+      CADRE_ASSIGN_OR_RETURN(made->model_,
+                             nn::DataParallel<Gpt>::Create(net, communicator, OptionsWith(scaler)));
     }
     return std::unique_ptr<Strategy>(std::move(made));
   }
 
   torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
-  Status Step(double max_norm) override {
+  Result<bool> Step(double max_norm) override {
     CADRE_RETURN_IF_ERROR(model_->Finish().status());
+    CADRE_RETURN_IF_ERROR(scaler_.Unscale(*optimizer_));
     CADRE_RETURN_IF_ERROR(optimizer_->ClipGradNorm(max_norm).status());
-    CADRE_RETURN_IF_ERROR(optimizer_->Step());
+    CADRE_ASSIGN_OR_RETURN(const bool stepped, scaler_.Step(*optimizer_));
     held_ = HeldOf(net_->parameters(), adam_);
     optimizer_->ZeroGrad();
-    return OkStatus();
+    return stepped;
   }
   Status Save(torch::serialize::OutputArchive& model,
               torch::serialize::OutputArchive& optimizer) override {
@@ -123,8 +141,9 @@ class ShardedState : public Strategy {
   }
 
  private:
-  ShardedState(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options)
-      : net_(std::move(net)), shape_(shape), adam_(net_->parameters(), options) {}
+  ShardedState(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options,
+               nn::ShardedGradScaler& scaler)
+      : Strategy(scaler), net_(std::move(net)), shape_(shape), adam_(net_->parameters(), options) {}
 
   const std::shared_ptr<Gpt> net_;
   const Shape shape_;
@@ -138,7 +157,8 @@ class ShardedModel : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
                                                 const AdamWOptions& options, int replica_ranks,
-                                                Communicator& communicator) {
+                                                Communicator& communicator,
+                                                nn::ShardedGradScaler& scaler) {
     std::vector<std::string> blocks;
     for (int64_t i = 0; i < shape.layers; ++i) blocks.push_back(Gpt::BlockName(i));
     CADRE_ASSIGN_OR_RETURN(nn::HybridGroups groups, nn::SplitByNode(communicator, replica_ranks));
@@ -147,17 +167,18 @@ class ShardedModel : public Strategy {
     CADRE_ASSIGN_OR_RETURN(
         auto model, nn::FullySharded<Gpt>::Create(net, blocks, *groups.shards, std::move(among)));
     return std::unique_ptr<Strategy>(
-        new ShardedModel(std::move(groups), std::move(model), options));
+        new ShardedModel(std::move(groups), std::move(model), options, scaler));
   }
 
   torch::Tensor Forward(const torch::Tensor& ids) override { return model_->forward(ids); }
-  Status Step(double max_norm) override {
+  Result<bool> Step(double max_norm) override {
     CADRE_RETURN_IF_ERROR(model_->Finish());
+    CADRE_RETURN_IF_ERROR(scaler_.Unscale(optimizer_));
     CADRE_RETURN_IF_ERROR(model_->ClipGradNorm(max_norm).status());
-    CADRE_RETURN_IF_ERROR(model_->Step(optimizer_));
+    CADRE_ASSIGN_OR_RETURN(const bool stepped, scaler_.Step(*model_, optimizer_));
     held_ = HeldOf(model_->shards(), optimizer_);
     model_->ZeroGrad();
-    return OkStatus();
+    return stepped;
   }
   Status Save(torch::serialize::OutputArchive& model,
               torch::serialize::OutputArchive& optimizer) override {
@@ -172,8 +193,9 @@ class ShardedModel : public Strategy {
 
  private:
   ShardedModel(nn::HybridGroups groups, std::unique_ptr<nn::FullySharded<Gpt>> model,
-               const AdamWOptions& options)
-      : groups_(std::move(groups)),
+               const AdamWOptions& options, nn::ShardedGradScaler& scaler)
+      : Strategy(scaler),
+        groups_(std::move(groups)),
         model_(std::move(model)),
         optimizer_(model_->shards(), options) {}
 
@@ -186,15 +208,17 @@ class ShardedModel : public Strategy {
 
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
                                                const Shape& shape, double learning_rate,
-                                               int local_size, Communicator& communicator) {
+                                               Communicator& communicator, int local_size,
+                                               nn::ShardedGradScaler& scaler) {
   const AdamWOptions options = AdamWOptions(learning_rate).weight_decay(0.01);
-  if (name == "ddp") return Replicated::Make(std::move(net), shape, options, communicator);
+  if (name == "ddp") return Replicated::Make(std::move(net), shape, options, communicator, scaler);
   if (name == "fsdp" || name == "hybrid") {
     const int replica_ranks = name == "hybrid" ? local_size : communicator.size();
-    return ShardedModel::Make(std::move(net), shape, options, replica_ranks, communicator);
+    return ShardedModel::Make(std::move(net), shape, options, replica_ranks, communicator, scaler);
   }
   if (name == "oss" || name == "sharded") {
-    return ShardedState::Make(std::move(net), shape, options, name == "sharded", communicator);
+    return ShardedState::Make(std::move(net), shape, options, name == "sharded", communicator,
+                              scaler);
   }
   return InvalidArgumentError("there is no strategy '" + name +
                               "'; expected ddp, oss, sharded, fsdp or hybrid");

@@ -10,6 +10,7 @@
 #include "cadre/communicator.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
+#include "cadre/torch/sharded_grad_scaler.h"
 #include "gpt.h"
 #include "torch/serialize.h"
 #include "torch/types.h"
@@ -26,9 +27,10 @@ class Strategy {
   virtual ~Strategy() = default;
 
   virtual torch::Tensor Forward(const torch::Tensor& ids) = 0;
-  // After the backward pass: the optimizer's step with the average gradients of all ranks, whose
-  // norm is at most `max_norm` then. Collective.
-  virtual Status Step(double max_norm) = 0;
+  // After the backward pass of a loss that the scaler scaled: the optimizer's step with the average
+  // gradients of all ranks, whose norm is at most `max_norm` then. Collective. False on all ranks:
+  // the scaler left the step out.
+  virtual Result<bool> Step(double max_norm) = 0;
   // In the last step.
   const HeldBytes& Held() const { return held_; }
   // Collective: rank 0's archives get the whole model's and the whole optimizer's state, the same
@@ -40,15 +42,20 @@ class Strategy {
                       torch::serialize::InputArchive& optimizer) = 0;
 
  protected:
+  explicit Strategy(nn::ShardedGradScaler& scaler) : scaler_(scaler) {}
+
+  nn::ShardedGradScaler& scaler_;
   HeldBytes held_;
 };
 
 // ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;
 // fsdp: the parameters, too; hybrid: the same within each node, which has `local_size` ranks.
-// AdamW. The communicator must outlive it. INVALID_ARGUMENT: it is none of these.
+// AdamW. The communicator and the scaler, which may be one that is not enabled, must outlive it.
+// INVALID_ARGUMENT: it is none of these.
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
                                                const Shape& shape, double learning_rate,
-                                               int local_size, Communicator& communicator);
+                                               Communicator& communicator, int local_size,
+                                               nn::ShardedGradScaler& scaler);
 
 }  // namespace cadre::transformer
 

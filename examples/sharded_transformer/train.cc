@@ -12,7 +12,9 @@
 #include "cadre/checkpoint.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/archive_file.h"
+#include "cadre/torch/sharded_grad_scaler.h"
 #include "cadre/wait_or_abort.h"
+#include "precision.h"
 #include "strategy.h"
 #include "text.h"
 #include "torch/nn/functional/loss.h"
@@ -38,9 +40,11 @@ class Training {
     CADRE_ASSIGN_OR_RETURN(int64_t done, Resume());
     const auto begin = std::chrono::steady_clock::now();
     const int64_t before = done;
+    bool said_held = false;
     while (done < options_.steps) {
       FailOnPurpose(++done);
-      CADRE_ASSIGN_OR_RETURN(float loss, Step(done));
+      bool stepped = false;
+      CADRE_ASSIGN_OR_RETURN(float loss, Step(done, &stepped));
       worker_.ReportProgress(done, /*samples_per_second=*/0, loss);
       if (done % options_.log_every == 0 || done == before + 1) {
         CADRE_RETURN_IF_ERROR(Average(&loss));
@@ -51,7 +55,8 @@ class Training {
                       took.count() / static_cast<double>(done - before));
         }
       }
-      if (done == before + 1) SayHeld();
+      // The optimizer has no state before its first step.
+      if (stepped && !std::exchange(said_held, true)) SayHeld();
       if (done % options_.save_every == 0) CADRE_RETURN_IF_ERROR(Save(done));
     }
     return Write();
@@ -75,20 +80,35 @@ class Training {
     shape.vocabulary = text_->vocabulary();
     const auto net = std::make_shared<Gpt>(shape);
     net->to(device_);
+    CADRE_ASSIGN_OR_RETURN(type_, TypeNamed(options_.precision));
+    CADRE_RETURN_IF_ERROR(CheckTrains(*net, device_, type_));
+    nn::GradScalerOptions scaling;
+    scaling.enabled = type_ == torch::kFloat16;
+    scaling.init_scale = options_.loss_scale;
+    CADRE_ASSIGN_OR_RETURN(scaler_, nn::ShardedGradScaler::Create(communicator_, scaling));
     CADRE_ASSIGN_OR_RETURN(strategy_,
                            MakeStrategy(options_.strategy, net, shape, options_.learning_rate,
-                                        worker_.place().local_world_size, communicator_));
+                                        communicator_, worker_.place().local_world_size, *scaler_));
     return OkStatus();
   }
 
-  Result<float> Step(int64_t step) {
+  torch::Tensor Forward(const torch::Tensor& ids) {
+    return ForwardIn(type_, device_, [&] { return strategy_->Forward(ids); });
+  }
+
+  Result<float> Step(int64_t step, bool* stepped) {
     const int64_t share = options_.batch / worker_.world_size();
     const Batch batch = text_->Sequences(step, share * worker_.rank(), share);
-    const torch::Tensor logits = strategy_->Forward(batch.inputs.to(device_));
+    const torch::Tensor logits = Forward(batch.inputs.to(device_));
     const torch::Tensor loss = torch::nn::functional::cross_entropy(
         logits.flatten(0, 1), batch.targets.to(device_).flatten());
-    loss.backward();
-    CADRE_RETURN_IF_ERROR(strategy_->Step(options_.max_norm));
+    scaler_->Scale(loss).backward();
+    CADRE_ASSIGN_OR_RETURN(*stepped, strategy_->Step(options_.max_norm));
+    CADRE_RETURN_IF_ERROR(scaler_->Update());
+    if (!*stepped && IsFirst()) {
+      std::printf("step %lld is left out: a gradient overflowed; the loss is scaled by %.0f now\n",
+                  static_cast<long long>(step), scaler_->scale());
+    }
     return loss.item<float>();
   }
 
@@ -127,10 +147,16 @@ class Training {
     archive.read("model", model);
     archive.read("optimizer", optimizer);
     CADRE_RETURN_IF_ERROR(strategy_->Load(model, optimizer));
+    // One that was trained in another type has none.
+    torch::serialize::InputArchive scaler;
+    if (scaler_->enabled() && archive.try_read("scaler", scaler)) {
+      CADRE_RETURN_IF_ERROR(scaler_->LoadState(scaler));
+    }
     if (IsFirst()) {
       std::printf("goes on after step %lld, with %d ranks and %s\n",
                   static_cast<long long>(newest.checkpoint->step), worker_.world_size(),
                   options_.strategy.c_str());
+      if (scaler_->enabled()) std::printf("the loss is scaled by %.0f\n", scaler_->scale());
     }
     return newest.checkpoint->step;
   }
@@ -144,6 +170,11 @@ class Training {
       torch::serialize::OutputArchive archive;
       archive.write("model", model);
       archive.write("optimizer", optimizer);
+      if (scaler_->enabled()) {
+        torch::serialize::OutputArchive scaler;
+        scaler_->SaveState(scaler);
+        archive.write("scaler", scaler);
+      }
       return SaveArchive(archive, path);
     };
     const CheckpointDirectory checkpoints(options_.checkpoint_dir);
@@ -159,7 +190,7 @@ class Training {
     for (int64_t i = 0; i < options_.write; ++i) {
       const int64_t length = std::min(ids.numel(), options_.shape.context);
       const torch::Tensor seen = ids.narrow(0, ids.numel() - length, length);
-      const torch::Tensor next = strategy_->Forward(seen.unsqueeze(0))[0][length - 1].argmax();
+      const torch::Tensor next = Forward(seen.unsqueeze(0))[0][length - 1].argmax();
       ids = torch::cat({ids, next.unsqueeze(0)});
       text += text_->Decode(next.item<int64_t>());
     }
@@ -173,8 +204,10 @@ class Training {
   Communicator& communicator_;
   const TrainOptions& options_;
   torch::Device device_;
+  torch::ScalarType type_ = torch::kFloat32;
   std::unique_ptr<Text> text_;
   torch::Tensor prompt_;
+  std::unique_ptr<nn::ShardedGradScaler> scaler_;
   std::unique_ptr<Strategy> strategy_;
 };
 

@@ -21,6 +21,10 @@ struct TrainOptions {
   uint64_t seed = 1;
   std::string text_file;  // empty: the sonnets
   std::string device;     // see device.h
+  // What operators compute in, where that is safe; the parameters are in float32 with all: see
+  // precision.h.
+  std::string precision = "float32";
+  double loss_scale = 65536;  // of float16, at first
   std::string checkpoint_dir;
   int64_t save_every = 50;  // steps
   int64_t log_every = 20;   // steps

@@ -1,23 +1,29 @@
 // spawn_with_nccl_id: see README.md.
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
+#include "cadre/communicator.h"
+#include "cadre/nccl/connect.h"
 #include "cadre/nccl/unique_id.h"
 #include "cadre/status_macros.h"
 #include "gate.h"
-#include "nccl_group.h"
+#include "gpu.h"
 #include "spawn.h"
+#include "train.h"
 
 namespace cadre {
 namespace {
@@ -28,6 +34,9 @@ struct Options {
   int processes = 2;
   bool with_stranger = false;
   int timeout_seconds = 60;
+  TrainOptions training;
+  // As they were given to this process, for those that it starts.
+  std::vector<std::string> arguments;
   // Of a started process; -1 is the parent.
   int local_rank = -1;
   std::string gate;
@@ -42,10 +51,31 @@ std::string Fingerprint(std::string_view id) {
   return text;
 }
 
-// A process that the parent started.
+// One rank, on a GPU of its own where there are enough.
+Status TrainOnGpu(const Options& options, const std::string& id, int gpus) {
+  nccl::NcclOptions connecting;
+  connecting.device = options.local_rank % gpus;
+  connecting.timeout = std::chrono::seconds(options.timeout_seconds);
+  // NCCL refuses two ranks on one GPU of one host, so ranks that share one say they are hosts.
+  if (options.processes > gpus) {
+    setenv("NCCL_HOSTID", ("rank" + std::to_string(options.local_rank)).c_str(), /*replace=*/0);
+  }
+  CADRE_RETURN_IF_ERROR(UseGpu(connecting.device));
+  CADRE_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
+                         nccl::ConnectNccl(id, options.local_rank, options.processes, connecting));
+  TrainOptions training = options.training;
+  training.timeout = connecting.timeout;
+  try {
+    return Train(*communicator, training);
+  } catch (const std::exception& error) {
+    // libtorch adds a backtrace.
+    const std::string what = error.what();
+    return InternalError(what.substr(0, what.find('\n')));
+  }
+}
+
+// A process that the parent started. Whatever it waits for has a deadline.
 Status RunProcess(const Options& options) {
-  // The other ranks may never come, and NCCL would wait for them.
-  alarm(options.timeout_seconds);
   const std::string who = "local rank " + std::to_string(options.local_rank) + " of " +
                           std::to_string(options.processes);
   CADRE_ASSIGN_OR_RETURN(const std::string id, ReadSecret());
@@ -57,12 +87,12 @@ Status RunProcess(const Options& options) {
     return Status(entered.code(), who + ": " + entered.message());
   }
   std::printf("%s: joined\n", who.c_str());
-  if (!CountGpus().ok()) return OkStatus();  // the parent says so
-  CADRE_ASSIGN_OR_RETURN(const float sum,
-                         SumRanksWithNccl(id, options.local_rank, options.processes));
-  std::printf("%s: NCCL's sum of 1 to %d is %g\n", who.c_str(), options.processes, sum);
-  const float expected = options.processes * (options.processes + 1) / 2.0f;
-  return sum == expected ? OkStatus() : DataLossError("the sum is wrong");
+  const Result<int> gpus = CountGpus();
+  if (!gpus.ok()) return OkStatus();  // the parent says so
+  const Status trained = TrainOnGpu(options, id, *gpus);
+  if (!trained.ok()) return Status(trained.code(), who + ": " + trained.message());
+  std::printf("%s: trained to the end\n", who.c_str());
+  return OkStatus();
 }
 
 // Killed when this ends before they do.
@@ -77,17 +107,15 @@ class Children {
 
   Status Start(const Options& options, int local_rank, const std::string& gate,
                std::string_view id) {
-    CADRE_ASSIGN_OR_RETURN(
-        const pid_t pid,
-        SpawnWithSecret({"/proc/self/exe", "--processes", std::to_string(options.processes),
-                         "--timeout", std::to_string(options.timeout_seconds), "--local-rank",
-                         std::to_string(local_rank), "--gate", gate},
-                        id));
+    std::vector<std::string> argv = {"/proc/self/exe"};
+    argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
+    argv.insert(argv.end(), {"--local-rank", std::to_string(local_rank), "--gate", gate});
+    CADRE_ASSIGN_OR_RETURN(const pid_t pid, SpawnWithSecret(argv, id));
     pids_.push_back(pid);
     return OkStatus();
   }
 
-  // How many did not end well. Each ends within its own timeout.
+  // How many did not end well. One that fails ends the others' waits, or their timeout does.
   int Wait() {
     int failed = 0;
     for (const pid_t pid : pids_) {
@@ -136,9 +164,42 @@ Status RunParent(const Options& options) {
     return InternalError("the stranger was not told");
   }
   if (const Result<int> gpus = CountGpus(); !gpus.ok()) {
-    std::printf("stops here, before ncclCommInitRank: %s\n", gpus.status().message().c_str());
+    std::printf("stops here, before the training: %s\n", gpus.status().message().c_str());
   }
   return OkStatus();
+}
+
+void AddFlags(CLI::App& app, Options& options) {
+  app.add_option("--processes", options.processes)->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_flag("--with-stranger", options.with_stranger,
+               "start one more process, whose id is another one");
+  app.add_option("--timeout", options.timeout_seconds, "seconds that processes wait for each other")
+      ->check(flags::Positive())
+      ->capture_default_str();
+  TrainOptions& training = options.training;
+  app.add_option("--data-dir", training.data_dir,
+                 "directory with MNIST's IDX files, plain or .gz; default: digits drawn here");
+  app.add_option("-m,--epochs,--max-epoch", training.epochs)
+      ->check(flags::Positive())
+      ->capture_default_str();
+  app.add_option("-b,--batch-size", training.batch_size, "of each process")
+      ->check(flags::Positive())
+      ->capture_default_str();
+  app.add_option("-l,--lr,--learning-rate", training.learning_rate)
+      ->check(flags::NotNegative())
+      ->capture_default_str();
+  app.add_option("--momentum", training.momentum)
+      ->check(flags::NotNegative())
+      ->capture_default_str();
+  app.add_option("--weight-decay", training.weight_decay)
+      ->check(flags::NotNegative())
+      ->capture_default_str();
+  app.add_option("--seed", training.seed)->capture_default_str();
+  app.add_option("--limit", training.limit, "use only so many training images; 0: all")
+      ->check(flags::NotNegative())
+      ->capture_default_str();
+  app.add_option("--local-rank", options.local_rank)->group("");
+  app.add_option("--gate", options.gate)->group("");
 }
 
 }  // namespace
@@ -147,15 +208,9 @@ Status RunParent(const Options& options) {
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::Options options;
-  CLI::App app("Starts processes that share one NCCL id.");
-  app.add_option("--processes", options.processes)->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_flag("--with-stranger", options.with_stranger,
-               "start one more process, whose id is another one");
-  app.add_option("--timeout", options.timeout_seconds, "seconds that processes have for it all")
-      ->check(cadre::flags::Positive())
-      ->capture_default_str();
-  app.add_option("--local-rank", options.local_rank)->group("");
-  app.add_option("--gate", options.gate)->group("");
+  options.arguments.assign(argv + 1, argv + argc);
+  CLI::App app("Starts processes that share one NCCL id, and train together.");
+  cadre::AddFlags(app, options);
   if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   const cadre::Status status =
       options.local_rank < 0 ? cadre::RunParent(options) : cadre::RunProcess(options);

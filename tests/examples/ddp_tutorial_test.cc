@@ -1,4 +1,5 @@
-// The DDP tutorial's four programs.
+// The DDP tutorial's programs.
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,6 +46,29 @@ TEST(DdpTutorialTest, Basic_AllRanksHaveTheSameParameters) {
   EXPECT_EQ(hashes.count(*hashes.begin()), 3u) << Said(*run);
 }
 
+TEST(DdpTutorialTest, Spawn_ThreeRanksWithoutALauncherDoAsBasicDoes) {
+  auto launched = Start("basic", 3, {});
+  ASSERT_EQ(launched->Wait(kTraining), 0) << Said(*launched);
+  auto run = StartProgram("examples/ddp_tutorial/spawn", {"--ranks", "3"},
+                          {{"XDG_RUNTIME_DIR", MakeTempDir("run")}, {"OMP_NUM_THREADS", "1"}});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(run->standard_output(), HasSubstr(absl::StrCat("rank ", rank, " of 3: loss ")));
+  }
+  EXPECT_THAT(run->standard_output(), HasSubstr("all 3 ranks are done\n"));
+  const std::multiset<std::string> hashes = HashesIn(run->standard_output());
+  ASSERT_EQ(hashes.size(), 3u) << Said(*run);
+  EXPECT_EQ(hashes, HashesIn(launched->standard_output())) << Said(*run);
+}
+
+TEST(DdpTutorialTest, Spawn_ARanksErrorIsThePrograms) {
+  auto run = StartProgram("examples/ddp_tutorial/spawn", {"--device", "meadow"},
+                          {{"XDG_RUNTIME_DIR", MakeTempDir("run")}});
+  EXPECT_EQ(run->Wait(kTraining), 1);
+  EXPECT_THAT(run->standard_error(), HasSubstr("spawn: INTERNAL: rank "));
+  EXPECT_THAT(run->standard_error(), HasSubstr("meadow"));
+}
+
 TEST(DdpTutorialTest, Checkpoint_AllRanksLoadWhatRankZeroSaved) {
   auto run = Start("checkpoint", 2, {"--checkpoint-dir", MakeTempDir("tutorial")});
   ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
@@ -63,6 +87,16 @@ TEST(DdpTutorialTest, ModelParallel_TrainsAModelOverTwoDevices) {
   const std::multiset<std::string> hashes = HashesIn(run->standard_output());
   ASSERT_EQ(hashes.size(), 2u) << Said(*run);
   EXPECT_EQ(*hashes.begin(), *hashes.rbegin());
+}
+
+// What a rank does that has two devices is split_model_test's.
+TEST(DdpTutorialTest, ModelParallel_OneProcessTrainsOnTheHost) {
+  auto run = Start("model_parallel", 1, {"--first-device", "cpu", "--second-device", "cpu"});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("rank 0 of 1: layers on cpu and cpu"));
+  auto by_itself = Start("model_parallel", 1, {});
+  ASSERT_EQ(by_itself->Wait(kTraining), 0) << Said(*by_itself);
+  EXPECT_EQ(HashesIn(by_itself->standard_output()).size(), 1u) << Said(*by_itself);
 }
 
 TEST(DdpTutorialTest, ModelParallel_ADeviceThatIsNotThereIsNamed) {
@@ -88,6 +122,18 @@ TEST(DdpTutorialTest, Elastic_AKilledWorkerChangesNothingInTheResult) {
 
   ASSERT_EQ(HashesIn(output).size(), 1u) << Said(*killed);
   EXPECT_EQ(HashesIn(output), HashesIn(undisturbed->standard_output()));
+}
+
+TEST(DdpTutorialTest, Elastic_ADamagedCheckpointIsPassedOverAndSaid) {
+  const std::string directory = MakeTempDir("elastic");
+  auto first = Start("elastic", 2, {"--checkpoint-dir", directory});
+  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  std::ofstream(directory + "/step_20_g1/data", std::ios::app) << "more";
+  auto run = Start("elastic", 2, {"--checkpoint-dir", directory});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("step 15 is used instead\n"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: life 1 begins after step 15\n"));
+  EXPECT_EQ(HashesIn(run->standard_output()), HashesIn(first->standard_output()));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The transformer that is trained in five ways.
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -9,39 +9,18 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/transformer_runs.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr char kProgram[] = "examples/sharded_transformer/sharded_transformer";
-constexpr absl::Duration kTraining = absl::Minutes(2);
-// As small as it is worth anything.
-const std::vector<std::string> kSmall = {"--layers", "2",  "--width",     "16", "--context", "16",
-                                         "--batch",  "12", "--log-every", "1",  "--write",   "8"};
-
-std::unique_ptr<Process> Start(int ranks, const std::string& strategy,
-                               const std::vector<std::string>& flags,
-                               const std::vector<std::string>& launcher_flags = {},
-                               const std::vector<std::string>& size = kSmall) {
-  std::vector<std::string> arguments = {"--nproc-per-node", absl::StrCat(ranks)};
-  arguments.insert(arguments.end(), launcher_flags.begin(), launcher_flags.end());
-  arguments.insert(arguments.end(), {"--", kProgram, "--strategy", strategy});
-  arguments.insert(arguments.end(), size.begin(), size.end());
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
-  return StartStandalone(arguments);
-}
-
-// The number behind `before`; -1: it is not said.
-double NumberAfter(const std::string& output, const std::string& before) {
-  const size_t at = output.rfind(before);
-  return at == std::string::npos ? -1 : std::atof(output.c_str() + at + before.size());
-}
-
-double LossOf(const std::string& output, int step) {
-  return NumberAfter(output, absl::StrCat("step ", step, ": loss "));
-}
+using transformer::kProgram;
+using transformer::kSmall;
+using transformer::kTraining;
+using transformer::LossOf;
+using transformer::NumberAfter;
+using transformer::Start;
 
 TEST(ShardedTransformerTest, AllStrategiesComputeTheSame_AndRanksKeepTheirShare) {
   auto alone = Start(1, "ddp", {"--steps", "6"});
@@ -107,6 +86,40 @@ TEST(ShardedTransformerTest, AKilledTrainingGoesOn_AndAnotherWithAnotherStrategy
     EXPECT_NEAR(LossOf(run->standard_output(), steps),
                 LossOf(undisturbed->standard_output(), steps), 2e-4)
         << Said(*run);
+  }
+}
+
+TEST(ShardedTransformerTest, ActivationsThatAreComputedAgainChangeNothing) {
+  auto alone = Start(1, "ddp", {"--steps", "4"});
+  ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
+  for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
+    auto run = Start(2, strategy, {"--steps", "4", "--checkpoint-activations"});
+    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    EXPECT_NEAR(LossOf(run->standard_output(), 4), LossOf(alone->standard_output(), 4), 2e-4)
+        << Said(*run);
+  }
+}
+
+// Near what float32 comes to, and not the same.
+TEST(ShardedTransformerTest, InBfloat16WithEachStrategy) {
+  // Fast enough that what is rounded shows in the losses' four digits.
+  const std::vector<std::string> flags = {"--steps", "6", "--lr", "0.02"};
+  auto alone = Start(1, "ddp", flags);
+  ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
+  std::vector<std::string> in_16_bits = flags;
+  in_16_bits.insert(in_16_bits.end(), {"--precision", "bfloat16", "--checkpoint-activations"});
+  for (const std::string strategy : {"ddp", "oss", "sharded", "fsdp"}) {
+    auto run = Start(2, strategy, in_16_bits);
+    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    double largest = 0;
+    for (int step = 1; step <= 6; ++step) {
+      const double difference =
+          LossOf(run->standard_output(), step) - LossOf(alone->standard_output(), step);
+      largest = std::max(largest, std::abs(difference));
+    }
+    EXPECT_GT(largest, 2e-4) << Said(*run);
+    EXPECT_LT(largest, 0.02) << Said(*run);
+    EXPECT_THAT(run->standard_output(), HasSubstr("6 steps done; it writes:"));
   }
 }
 

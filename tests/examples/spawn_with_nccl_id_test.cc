@@ -1,6 +1,9 @@
-// Processes that share one NCCL id: with a GPU they sum their ranks, without they say why they
+// Processes that share one NCCL id: with GPUs they train to the end, without they say why they
 // stop.
+#include <cstdlib>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +20,25 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kProgram[] = "examples/spawn_with_nccl_id/spawn_with_nccl_id";
+// CUDA and NCCL without a GPU.
+constexpr char kPretendGpu[] = "worker_runtime/testing/pretend_gpu/libpretend_gpu.so";
+constexpr absl::Duration kTraining = absl::Minutes(3);
+
+// Under `cadre run`, on a machine that has so many GPUs.
+std::unique_ptr<Process> StartOnPretendGpus(int gpus, const std::vector<std::string>& flags) {
+  std::vector<std::string> arguments = {"run", "--standalone", "--nproc-per-node",
+                                        "1",   "--",           kProgram};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return StartCadre(arguments, {{"CADRE_CUDART_LIBRARY", kPretendGpu},
+                                {"CADRE_NCCL_LIBRARY", kPretendGpu},
+                                {"CADRE_PRETEND_GPUS", absl::StrCat(gpus)}});
+}
+
+// Behind the last `before`; -1: it is not said.
+double NumberAfter(const std::string& output, const std::string& before) {
+  const size_t at = output.rfind(before);
+  return at == std::string::npos ? -1 : std::atof(output.c_str() + at + before.size());
+}
 
 // "0123456789abcdef" of "minted an id, fingerprint 0123456789abcdef".
 std::string FingerprintIn(const std::string& output) {
@@ -43,8 +65,59 @@ TEST(SpawnWithNcclIdTest, HoldersJoinAndTheStrangerDoesNot) {
   EXPECT_THAT(output, HasSubstr("sent a stranger away: it does not hold the id\n"));
   EXPECT_THAT(output, HasSubstr("all 3 joined\n"));
   EXPECT_THAT(run->standard_error(), HasSubstr("local rank 0 of 3: it does not hold the id"));
-  EXPECT_THAT(output, AnyOf(HasSubstr("stops here, before ncclCommInitRank: "),
-                            HasSubstr("NCCL's sum of 1 to 3 is 6\n")));
+  EXPECT_THAT(output, AnyOf(HasSubstr("stops here, before the training: "),
+                            HasSubstr("parameters equal on 3 ranks\n")));
+}
+
+// Two processes with half of a batch each do what one does with the whole.
+TEST(SpawnWithNcclIdTest, HoldersTrainToTheEndAsOneWould) {
+  const std::vector<std::string> flags = {"--epochs", "2", "--limit", "2048"};
+  const auto with = [&flags](std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return more;
+  };
+  auto alone = StartOnPretendGpus(1, with({"--processes", "1", "--batch-size", "64"}));
+  ASSERT_EQ(alone->Wait(kTraining), 0) << Said(*alone);
+  auto two =
+      StartOnPretendGpus(2, with({"--processes", "2", "--batch-size", "32", "--with-stranger"}));
+  ASSERT_EQ(two->Wait(kTraining), 0) << Said(*two);
+  const std::string one_said = alone->standard_output(), two_said = two->standard_output();
+  if (absl::StrContains(one_said, "stops here, without an id: ")) GTEST_SKIP() << one_said;
+
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(two_said,
+                HasSubstr(absl::StrCat("local rank ", rank, " of 2: trained to the end")));
+  }
+  EXPECT_THAT(two_said, HasSubstr("sent a stranger away: "));
+  EXPECT_THAT(two_said, HasSubstr("Starting Epoch 1:\n"));
+  EXPECT_THAT(two_said, HasSubstr("parameters equal on 2 ranks\n"));
+  // The sum over steps and ranks.
+  const double loss = NumberAfter(one_said, "Training loss = ");
+  EXPECT_GT(loss, 0) << one_said;
+  EXPECT_NEAR(NumberAfter(two_said, "Training loss = "), 2 * loss, 0.02 * loss) << two_said;
+  const double accuracy = NumberAfter(one_said, "Evaluation accuracy = ");
+  EXPECT_GT(accuracy, 0.5) << one_said;
+  EXPECT_NEAR(NumberAfter(two_said, "Evaluation accuracy = "), accuracy, 0.02) << two_said;
+}
+
+TEST(SpawnWithNcclIdTest, MoreProcessesThanGpusShareThem) {
+  auto run = StartOnPretendGpus(1, {"--processes", "2", "--epochs", "1", "--limit", "256"});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  if (absl::StrContains(run->standard_output(), "stops here, without an id: ")) {
+    GTEST_SKIP() << run->standard_output();
+  }
+  EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 2 ranks\n"));
+}
+
+TEST(SpawnWithNcclIdTest, AnErrorOfTheTrainingIsThePrograms) {
+  auto run = StartOnPretendGpus(2, {"--data-dir", "/nonexistent"});
+  if (run->Wait(kTraining) == 0) {
+    ASSERT_THAT(run->standard_output(), HasSubstr("stops here, without an id: "));
+    GTEST_SKIP() << run->standard_output();
+  }
+  EXPECT_THAT(run->standard_error(), HasSubstr("local rank 0 of 2: "));
+  EXPECT_THAT(run->standard_error(), HasSubstr("/nonexistent"));
+  EXPECT_THAT(run->standard_error(), HasSubstr("2 processes failed"));
 }
 
 TEST(SpawnWithNcclIdTest, WithoutAnIdThereIsNothingToJoin) {

@@ -103,8 +103,9 @@ TEST_F(InstalledLibraryTest, AllExamplesAreBuilt_AgainstLibtorchFromPyPI) {
       root_,
       absl::StrCat(
           ". ", python_, "/bin/activate\n", Build(""),
-          "for example in ddp_basic ddp_checkpoint ddp_model_parallel ddp_elastic "
-          "cifar_resnet50 imagenet_template; do build/$example --help > /dev/null; done\n"),
+          "for example in ddp_basic ddp_checkpoint ddp_model_parallel ddp_elastic ddp_spawn "
+          "cifar_resnet50 imagenet_template spawn_with_nccl_id; do build/$example --help > "
+          "/dev/null; done\n"),
       {archive_, python_}, kPatience);
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
 }

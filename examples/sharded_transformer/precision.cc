@@ -1,0 +1,54 @@
+#include "precision.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "cadre/torch/autocast.h"
+#include "torch/version.h"
+
+namespace cadre::transformer {
+namespace {
+
+std::string NameOf(torch::ScalarType type) {
+  return type == torch::kFloat16 ? "float16" : type == torch::kBFloat16 ? "bfloat16" : "float32";
+}
+
+}  // namespace
+
+Result<torch::ScalarType> TypeNamed(const std::string& precision) {
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
+    if (precision == NameOf(type)) return type;
+  }
+  return InvalidArgumentError("--precision " + precision +
+                              ": expected float32, bfloat16 or float16");
+}
+
+torch::Tensor ForwardIn(torch::ScalarType type, const torch::Device& device,
+                        const std::function<torch::Tensor()>& forward) {
+  std::optional<nn::Autocast> in_16_bits;
+  if (type != torch::kFloat32) in_16_bits.emplace(device.type(), type);
+  return forward().to(torch::kFloat32);
+}
+
+Status CheckTrains(Gpt& net, const torch::Device& device, torch::ScalarType type) {
+  if (type == torch::kFloat32) return OkStatus();
+  std::string what;
+  try {
+    const torch::Tensor ids =
+        torch::zeros({1, 1}, torch::TensorOptions(device).dtype(torch::kLong));
+    ForwardIn(type, device, [&] { return net.forward(ids); }).sum().backward();
+  } catch (const std::exception& error) {
+    // libtorch adds a backtrace.
+    what = error.what();
+    what.erase(std::min(what.find('\n'), what.size()));
+  }
+  for (torch::Tensor& parameter : net.parameters()) parameter.mutable_grad().reset();
+  if (what.empty()) return OkStatus();
+  return FailedPreconditionError("--precision " + NameOf(type) +
+                                 ": libtorch " TORCH_VERSION " cannot train the model in it on " +
+                                 device.str() + " (" + what +
+                                 "); take a newer libtorch, another precision, or a GPU");
+}
+
+}  // namespace cadre::transformer
