@@ -100,7 +100,7 @@ Status DirectoryShards::Copy(int64_t step, const ShardedState& state) {
                                              " of ", worker_.world_size()));
   }
   ASSIGN_OR_RETURN(checkpoint::StatePieces pieces,
-                   checkpoint::PiecesOf(state, step, /*replicated=*/worker_.rank() == 0));
+                   checkpoint::PiecesOf(state, step, /*all=*/false));
   index_ = std::move(pieces.index);
   copied_bytes_ = index_.parts[0].data_bytes;
   if (capacity_ < copied_bytes_) {

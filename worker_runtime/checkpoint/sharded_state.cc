@@ -28,8 +28,7 @@ size_t ShardedState::bytes() const {
 }
 
 Result<Span<const StatePart>> ShardedState::Parts(int64_t step) {
-  ASSIGN_OR_RETURN(checkpoint::StatePieces pieces,
-                   checkpoint::PiecesOf(*this, step, /*replicated=*/true));
+  ASSIGN_OR_RETURN(checkpoint::StatePieces pieces, checkpoint::PiecesOf(*this, step, /*all=*/true));
   head_ = std::make_unique<const std::string>(checkpoint::EncodeIndex(pieces.index));
   parts_ = std::move(pieces.data);
   parts_.insert(parts_.begin(), {head_->data(), head_->size()});

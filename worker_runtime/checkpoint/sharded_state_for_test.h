@@ -47,7 +47,7 @@ class RankValues {
     range.data = values_.data();
     state.Add(range);
     const auto size = static_cast<int64_t>(text_.size());
-    state.Add({{"text", "Byte", 1, {size}}, 0, size, text_.data(), /*replicated=*/true});
+    state.Add({{"text", "Byte", 1, {size}}, 0, size, text_.data(), /*elsewhere=*/rank_ != 0});
     return state;
   }
   // Whether this rank's share, and the text, are those of the step that it says.

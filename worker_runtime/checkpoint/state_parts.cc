@@ -71,7 +71,7 @@ Result<IndexTensor> TensorOf(const ShardedTensor& tensor) {
 
 std::string PartName(int rank) { return absl::StrCat("part_", rank); }
 
-Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool replicated) {
+Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool all) {
   StatePieces pieces;
   pieces.index.step = step;
   pieces.index.ranks = state.ranks();
@@ -79,7 +79,7 @@ Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool repli
   IndexPart part;
   part.rank = state.rank();
   for (const ShardedRange& range : state.ranges()) {
-    if (range.replicated && !replicated) continue;
+    if (range.elsewhere && !all) continue;
     ASSIGN_OR_RETURN(IndexTensor tensor, TensorOf(range.tensor));
     RETURN_IF_ERROR(CheckRange(range, tensor.elements));
     const uint64_t bytes = static_cast<uint64_t>(range.count) * tensor.element_bytes;

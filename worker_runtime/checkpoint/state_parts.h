@@ -27,9 +27,9 @@ struct StatePieces {
   std::vector<StatePart> data;
 };
 
-// With `replicated`, also what all ranks have. INVALID_ARGUMENT, naming the tensor: it has another
-// type or shape than before, or no such range.
-Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool replicated);
+// With `all`, also what files get from other ranks. INVALID_ARGUMENT, naming the tensor: it has
+// another type or shape than before, or no such range.
+Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool all);
 
 // `data` is that of the one part, one range behind the other.
 void AddChecksums(StateIndex& index, absl::string_view data);

@@ -38,8 +38,8 @@ struct ShardedRange {
   int64_t count = 0;
   // Of the caller's; it is kept as it is until what it was given to says that it is done.
   const void* data = nullptr;
-  // All ranks have the same: a file gets rank 0's.
-  bool replicated = false;
+  // Another rank has the same, and a file gets it from there.
+  bool elsewhere = false;
 };
 
 // One rank's. One thread.

@@ -93,7 +93,7 @@ torch::Tensor FlatParameter::OwnPartOf(const torch::Tensor& whole) const {
 
 FlatParameter::OwnRange FlatParameter::OwnRangeOf(size_t member) const {
   const FlatMember& one = members_[member];
-  const int64_t part = count_ / route_.host->size(), first = part * route_.host->rank();
+  const int64_t part = count_ / route_.parts.host->size(), first = part * route_.parts.host->rank();
   const int64_t begin = std::max(one.offset, first);
   const int64_t end = std::min(one.offset + one.count, first + part);
   if (begin >= end) return {};

@@ -19,7 +19,11 @@ namespace {
 // Collects ranges, and keeps alive what they point to.
 class ShardCollector {
  public:
-  ShardCollector(int rank, int ranks) : state_(rank, ranks) {}
+  explicit ShardCollector(const ShardRoute& route)
+      : replica_(route.replicas.alone() ? 0 : route.replicas.host->rank()),
+        state_(replica_ * route.parts.host->size() + route.parts.host->rank(),
+               (route.replicas.alone() ? 1 : route.replicas.host->size()) *
+                   route.parts.host->size()) {}
 
   // What `own`, a tensor of the shard's size, has of the members.
   void AddMembers(const FlatParameter& flat, const torch::Tensor& own, const std::string& prefix) {
@@ -28,17 +32,17 @@ class ShardCollector {
       const FlatMember& member = flat.members()[m];
       const FlatParameter::OwnRange range = flat.OwnRangeOf(m);
       Add(TensorOf(prefix + member.name, own, member.shape), range.begin, range.count, range.at,
-          held, /*replicated=*/false);
+          held, /*elsewhere=*/replica_ > 0);
     }
   }
   void AddWhole(const std::string& name, const torch::Tensor& tensor) {
     Add(TensorOf(name, tensor, tensor.sizes().vec()), 0, tensor.numel(), 0, OnHost(tensor),
-        /*replicated=*/true);
+        /*elsewhere=*/state_.rank() > 0);
   }
   void AddText(const std::string& name, std::string text) {
     const auto held = std::make_shared<const std::string>(std::move(text));
     const auto size = static_cast<int64_t>(held->size());
-    state_.Add({{name, kTextType, 1, {size}}, 0, size, held->data(), /*replicated=*/true}, held);
+    state_.Add({{name, kTextType, 1, {size}}, 0, size, held->data(), state_.rank() > 0}, held);
   }
   ShardedState Take() { return std::move(state_); }
 
@@ -52,12 +56,14 @@ class ShardCollector {
             shape};
   }
   void Add(ShardedTensor tensor, int64_t begin, int64_t count, int64_t at,
-           const std::shared_ptr<const torch::Tensor>& held, bool replicated) {
+           const std::shared_ptr<const torch::Tensor>& held, bool elsewhere) {
     const auto* const bytes = static_cast<const char*>(held->data_ptr());
     const size_t offset = static_cast<size_t>(at) * tensor.element_bytes;
-    state_.Add({std::move(tensor), begin, count, bytes + offset, replicated}, held);
+    state_.Add({std::move(tensor), begin, count, bytes + offset, elsewhere}, held);
   }
 
+  // In hybrid sharding; a file gets what the first one has.
+  const int replica_;
   ShardedState state_;
 };
 
@@ -127,8 +133,7 @@ Result<ShardedState> ShardsOf(FullyShardedParts& parts, torch::optim::Optimizer&
                               std::string extra) {
   CADRE_RETURN_IF_ERROR(parts.units().failure());
   CADRE_RETURN_IF_ERROR(parts.CheckOptimizer(optimizer));
-  const Communicator& communicator = *parts.units().route().host;
-  ShardCollector collector(communicator.rank(), communicator.size());
+  ShardCollector collector(parts.units().route());
   CADRE_RETURN_IF_ERROR(Guarded("shards of a sharded model", [&]() -> Status {
     const torch::NoGradGuard no_grad;
     for (const FlatParameter* const flat : parts.flats()) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -28,10 +29,11 @@ struct Trained {
 class ShardedCheckpoints : public ShardedTraining {
  protected:
   // Saves after step 5 and goes on at once to step 10, while files are written.
-  Trained Save(int ranks, bool in_units = true) const {
+  // With `replica_ranks`, each replica has so many ranks.
+  Trained Save(int ranks, int replica_ranks = 0) const {
     Trained trained;
     OnEachWorker(ranks, 1, [&](Worker& worker, Communicator& communicator) {
-      UnitTraining training(where(), kind(), communicator, in_units);
+      UnitTraining training(where(), kind(), communicator, true, 10, 4, replica_ranks);
       const auto checkpoint = OpenCheckpoint(worker, folder_.path());
       training.Train(0, 5);
       Trained here;
@@ -47,10 +49,10 @@ class ShardedCheckpoints : public ShardedTraining {
     });
     return trained;
   }
-  Trained Load(int ranks, bool in_units = true) const {
+  Trained Load(int ranks, bool in_units = true, int replica_ranks = 0) const {
     Trained trained;
     OnEachWorker(ranks, 1, [&](Worker& worker, Communicator& communicator) {
-      UnitTraining training(where(), kind(), communicator, in_units);
+      UnitTraining training(where(), kind(), communicator, in_units, 10, 4, replica_ranks);
       const auto latest = OpenCheckpoint(worker, folder_.path())->Latest();
       ASSERT_OK(latest);
       ASSERT_TRUE(latest->has_value());
@@ -87,6 +89,17 @@ TEST_P(ShardedCheckpoints, GoesOnWithAnyNumberOfRanks) {
       ExpectClose(trained.end, expected.end);
       if (ranks == saved) ExpectSame(trained.end, expected.end);
     }
+  }
+}
+
+// A file gets what the first replica has, and every replica loads it.
+TEST_P(ShardedCheckpoints, GoesOnFromReplicas_AndInReplicas) {
+  const Trained expected = Save(4, 2);
+  for (const auto& [ranks, replica_ranks] : {std::pair(3, 0), {4, 2}, {4, 1}}) {
+    const Trained trained = Load(ranks, true, replica_ranks);
+    ExpectSame(trained.middle, expected.middle);
+    ExpectSame(trained.optimizer, expected.optimizer);
+    ExpectClose(trained.end, expected.end);
   }
 }
 

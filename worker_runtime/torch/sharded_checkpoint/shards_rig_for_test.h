@@ -13,6 +13,7 @@
 
 #include "base/status_matchers.h"
 #include "cadre/sharded_checkpoint.h"
+#include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/sharded_checkpoint.h"
 #include "gtest/gtest.h"
@@ -63,12 +64,24 @@ inline std::unique_ptr<ShardedCheckpoint> OpenCheckpoint(Worker& worker, const s
 // nothing but the order of sums.
 struct UnitTraining {
   UnitTraining(Where where, Kind kind, Communicator& communicator, bool in_units = true,
-               int width = 10, int blocks = 4)
-      : kind(kind), width(width), blocks(blocks), device(DeviceFor(where, communicator)) {
+               int width = 10, int blocks = 4, int replica_ranks = 0)
+      : kind(kind),
+        width(width),
+        blocks(blocks),
+        rank(communicator.rank()),
+        device(DeviceFor(where, communicator)) {
     net = std::make_shared<UnitNet>(1 + communicator.rank(), width, blocks);
     net->to(device);
     const auto units = in_units ? net->units() : std::vector<std::string>();
-    auto created = UnitModel::Create(net, units, communicator, UnitOptions(where));
+    FullyShardedOptions options = UnitOptions(where);
+    if (replica_ranks > 0) {
+      auto split = SplitByNode(communicator, replica_ranks, kLong);
+      EXPECT_OK(split);
+      groups = *std::move(split);
+      options.replicas = groups.replicas.get();
+    }
+    auto created = UnitModel::Create(net, units, replica_ranks > 0 ? *groups.shards : communicator,
+                                     std::move(options));
     EXPECT_OK(created);
     model = *std::move(created);
     optimizer = MakeOptimizer(kind, model->shards());
@@ -101,7 +114,7 @@ struct UnitTraining {
     torch::serialize::OutputArchive saved;
     EXPECT_OK(model->SaveOptimizerState(*optimizer, saved));
     std::vector<torch::Tensor> values;
-    if (model->parts().units().route().host->rank() != 0) return values;
+    if (rank != 0) return values;
     UnitNet plain(1, width, blocks);
     const auto over_all = MakeOptimizer(kind, plain.parameters());
     auto archive = ArchiveOf(TextOf(saved));
@@ -121,7 +134,10 @@ struct UnitTraining {
   const Kind kind;
   const int width;
   const int blocks;
+  const int rank;  // in the world
   const torch::Device device;
+  // Of hybrid sharding; they outlive the model.
+  HybridGroups groups;
   std::shared_ptr<UnitNet> net;
   std::unique_ptr<UnitModel> model;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
