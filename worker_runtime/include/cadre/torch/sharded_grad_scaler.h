@@ -13,7 +13,8 @@
 // DataParallel and ShardedDataParallel take it with ReducerOptions::non_finite set to kIgnore: with
 // kError an overflow is the end, and with kSkip the scale would not fall for it.
 // DistributedOptimizer is given it once (UseScaler()) and makes these calls itself. bfloat16 has
-// float32's range and needs no scale.
+// float32's range and needs no scale. In hybrid sharding the communicator is that of all ranks, not
+// one replica's.
 #ifndef CADRE_TORCH_SHARDED_GRAD_SCALER_H_
 #define CADRE_TORCH_SHARDED_GRAD_SCALER_H_
 
