@@ -35,8 +35,8 @@ int Number(const std::string& line, const std::string& name) {
 std::string Train(const std::string& store, int steps, int kills,
                   const std::vector<std::string>& flags) {
   const std::string directory = MakeTempDir("sharded");
-  std::vector<std::string> arguments = {"--nproc-per-node", absl::StrCat(kRanks), "--max-restarts",
-                                        absl::StrCat(kills)};
+  std::vector<std::string> arguments = {"--nproc-per-node",  absl::StrCat(kRanks), "--max-restarts",
+                                        absl::StrCat(kills), "--backoff",          "1ms..1ms"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   arguments.insert(arguments.end(), {"tests/faults/sharded_worker", store, directory,
                                      absl::StrCat(steps), absl::StrCat(kills)});
