@@ -287,7 +287,7 @@ Row Ask(const std::string& question, const Programs& programs, int runs, int pee
       if (auto ms = measure(cadre)) row.by_launcher[cadre.name].push_back(*ms);
     }
   }
-  if (!IsInstalled("torchrun")) return row;
+  if (peer_runs == 0 || !IsInstalled("torchrun")) return row;
   row.by_launcher["torchrun"];
   for (int i = 0; i < peer_runs; ++i) {
     if (auto ms = measure(Torchrun(programs))) row.by_launcher["torchrun"].push_back(*ms);
