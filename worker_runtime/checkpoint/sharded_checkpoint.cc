@@ -186,8 +186,7 @@ Status DirectoryShards::WriteAsAnother(StoreRound& round, const Status& copied) 
   ASSIGN_OR_RETURN(const std::string name, round.AwaitOrder());
   const Status mine = copied.ok() ? WritePart(FolderOf(name)) : copied;
   RETURN_IF_ERROR(round.Report(mine));
-  const Status outcome = round.AwaitOutcome().status();
-  return mine.ok() ? outcome : mine;
+  return round.AwaitOutcome().status();
 }
 
 Result<std::optional<LatestShards>> DirectoryShards::Latest(MemoryCheckpoint* memory) {

@@ -208,6 +208,17 @@ TEST_F(ShardedCheckpointTest, AllHearThatOneCouldNotSave_AndTheFormerStays) {
   });
 }
 
+TEST_F(ShardedCheckpointTest, OfSeveralErrorsAllHearTheFirst) {
+  InProcessWorkers workers(3);
+  workers.Run([&](Worker& worker) {
+    const auto checkpoint = Open(worker, path());
+    const RankValues values(worker.rank(), worker.rank() == 0 ? 3 : 4);
+    EXPECT_OK(checkpoint->Save(1, values.State()));
+    EXPECT_THAT(checkpoint->Wait(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 1: the state is one of")));
+  });
+}
+
 TEST_F(ShardedCheckpointTest, RanksWhoseRangesAreNotTheWhole) {
   InProcessWorkers workers(2);
   workers.Run([&](Worker& worker) {
