@@ -1,15 +1,20 @@
 // Training of sharded models that goes on from what each rank saved by itself.
 #include "cadre/torch/sharded_checkpoint.h"
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "cadre/torch/device_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/optim/adagrad.h"
+#include "worker_runtime/torch/pretend_device/pretend_device.h"
 #include "worker_runtime/torch/sharded_checkpoint/shards_rig_for_test.h"
 
 namespace cadre::nn {
@@ -153,6 +158,50 @@ TEST(ShardedCheckpointOf, AModelWithFrozenParametersAndBuffers) {
       for (const auto& tensor : net->buffers()) EXPECT_TRUE((tensor == 2).all().item<bool>());
     });
   }
+}
+
+// Its device reads a part when it comes to that, and the host goes on meanwhile.
+TEST(ShardedCheckpointOf, AModelWhosePartsADeviceIsAboutToRead) {
+  const ScratchFolder folder;
+  OnEachWorker(1, 1, [&](Worker& worker, Communicator& communicator) {
+    const torch::Device device = DeviceFor(Where::kOnDevice, communicator);
+    const auto net = std::make_shared<UnitNet>();
+    net->to(device);
+    FullyShardedOptions options = UnitOptions(Where::kOnDevice);
+    options.offload_to_host = true;
+    auto model = UnitModel::Create(net, net->units(), communicator, options);
+    ASSERT_OK(model);
+    const auto optimizer = MakeOptimizer(Kind::kSgd, (*model)->shards());
+    const auto state = ShardsOf(**model, *optimizer);
+    ASSERT_OK(state);
+    const auto checkpoint = OpenCheckpoint(worker, folder.path());
+    ASSERT_OK(checkpoint->Save(1, *state));
+    ASSERT_OK(checkpoint->Wait());
+    const auto latest = checkpoint->Latest();
+    ASSERT_OK(latest);
+
+    const torch::NoGradGuard no_grad;
+    for (const torch::Tensor& shard : (*model)->shards()) shard.zero_();
+    const torch::Tensor input = InputFor(0, 0, device);
+    const c10::Stream stream = *DeviceStream(device).Current();
+    pretend::Hold(stream, true);
+    const torch::Tensor of_zeros = (*model)->forward(input);
+    const uint64_t waits = pretend::HostWaits(device);
+    std::atomic<bool> loaded{false};
+    std::thread loading([&] {
+      EXPECT_OK(LoadShards(**model, *optimizer, (*latest)->shards));
+      loaded = true;
+    });
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    while (!loaded && pretend::HostWaits(device) == waits &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    pretend::Hold(stream, false);
+    loading.join();
+    EXPECT_TRUE((of_zeros.cpu() == 0).all().item<bool>());
+    EXPECT_FALSE(((*model)->forward(input).cpu() == 0).any().item<bool>());
+  });
 }
 
 // What each rank is told when it loads what a smaller net with Adam saved.
