@@ -107,16 +107,14 @@ class HollowStates {
   HollowStates(const WholeGroups& whole, torch::optim::Optimizer& optimizer,
                torch::serialize::InputArchive& archive) {
     std::map<std::string, torch::Tensor> parameters;
-    const auto groups = whole.Parameters();
-    const std::vector<std::string> names = whole.Names();
-    size_t i = 0;
-    for (const auto& group : groups) {
-      for (const torch::Tensor& parameter : group) parameters[names[i++]] = parameter;
+    for (const FlatParameter* const flat : whole.flats()) {
+      for (const FlatMember& member : flat->members()) parameters[member.name] = member.tensor;
     }
     torch::IValue value;
     archive.read(kLikeKey, value);
     const auto like = value.toListRef();
-    for (i = 0; i < names.size() && i < like.size(); ++i) {
+    const std::vector<std::string> names = whole.Names();
+    for (size_t i = 0; i < names.size() && i < like.size(); ++i) {
       const auto parameter = parameters.find(like[i].toStringRef());
       if (parameter == parameters.end()) continue;
       const auto state = optimizer.state().find(StateKey(parameter->second));
