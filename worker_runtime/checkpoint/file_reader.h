@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/scoped_fd.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
 
@@ -16,9 +17,6 @@ class FileReader {
  public:
   // NOT_FOUND: there is none; FAILED_PRECONDITION: it is a directory, a pipe or a device.
   static Result<std::unique_ptr<FileReader>> Open(const std::string& path);
-  ~FileReader();
-  FileReader(const FileReader&) = delete;
-  FileReader& operator=(const FileReader&) = delete;
 
   // When it was opened.
   uint64_t bytes() const { return bytes_; }
@@ -26,10 +24,10 @@ class FileReader {
   Status ReadAt(uint64_t offset, char* to, size_t bytes) const;
 
  private:
-  FileReader(std::string path, int fd, uint64_t bytes);
+  FileReader(std::string path, ScopedFd fd, uint64_t bytes);
 
   const std::string path_;
-  const int fd_;
+  const ScopedFd fd_;
   const uint64_t bytes_;
 };
 
