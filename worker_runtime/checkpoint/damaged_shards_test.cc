@@ -119,6 +119,35 @@ TEST_F(DamagedShardsTest, AByteOfAPartIsAnother) {
               StatusIs(StatusCode::kDataLoss, HasSubstr(part)));
 }
 
+TEST_F(DamagedShardsTest, AByteOfALargeRangeIsAnother) {
+  std::vector<int32_t> values(1 << 20);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i);
+  const auto count = static_cast<int64_t>(values.size());
+  InProcessWorkers workers(1);
+  workers.Run([&](Worker& worker) {
+    const auto checkpoint = Open(worker);
+    ShardedState state(0, 1);
+    state.Add({{"large", "Int", 4, {count}}, 0, count, values.data()});
+    EXPECT_OK(checkpoint->Save(1, state));
+    EXPECT_OK(checkpoint->Wait());
+  });
+  std::vector<int32_t> read(values.size());
+  const auto saved = SavedShards::FromFolder(Folder(1));
+  ASSERT_OK(saved);
+  ASSERT_OK(saved->Read("large", 0, count, read.data()));
+  EXPECT_EQ(read, values);
+  for (const int64_t begin : {int64_t{0}, int64_t{262143}, int64_t{300000}, count - 5}) {
+    ASSERT_OK(saved->Read("large", begin, 5, read.data()));
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(read[i], begin + i);
+  }
+  Change(Folder(1) + "/part_0", [](std::string* content) { content->back() ^= 1; });
+  const auto damaged = SavedShards::FromFolder(Folder(1));
+  ASSERT_OK(damaged);
+  EXPECT_THAT(damaged->Read("large", 0, 5, read.data()),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("elements 0 to 1048575")));
+  EXPECT_THAT(damaged->Check(0), StatusIs(StatusCode::kDataLoss, HasSubstr("part_0")));
+}
+
 TEST_F(DamagedShardsTest, TheIndexIsAnother) {
   SaveAll({1, 2});
   Change(Folder(2) + "/data", [](std::string* content) { (*content)[60] ^= 1; });

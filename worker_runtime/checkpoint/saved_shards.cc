@@ -22,6 +22,8 @@ namespace {
 
 // Of parts, at a time: a process may not have many more files open.
 constexpr size_t kMostOpen = 64;
+// Of a file, at a time: a range may be as large as all that a rank keeps.
+constexpr uint64_t kChunkBytes = 1 << 20;
 
 }  // namespace
 
@@ -47,10 +49,9 @@ class SavedParts {
 
   // Whether the part is there and as long as it should be; stays open for a while.
   Result<const FileReader*> Open(const IndexPart& part);
-  // The whole range at `to`, of whose size it is, compared with its checksum.
-  Status ReadRange(const Place& place, char* to);
-  // The same in a memory of this object's own, until the next call.
-  Result<const char*> ReadRange(const Place& place);
+  // Reads the whole range and compares it with its checksum; `bytes` from its `begin` on go to
+  // `to`.
+  Status ReadRange(const Place& place, uint64_t begin, uint64_t bytes, char* to);
 
  private:
   std::string PathOf(int rank) const { return absl::StrCat(folder_, "/", PartName(rank)); }
@@ -64,7 +65,6 @@ class SavedParts {
   std::map<std::string, ShardedTensor, std::less<>> tensors_;
   std::map<std::string, std::vector<Place>, std::less<>> places_;
   std::map<int, std::unique_ptr<FileReader>> open_;
-  std::vector<char> buffer_;
 };
 
 SavedParts::SavedParts(StateIndex index, Span<const char> memory, std::string folder)
@@ -107,30 +107,30 @@ Result<const FileReader*> SavedParts::Open(const IndexPart& part) {
   return (open_[part.rank] = *std::move(file)).get();
 }
 
-Status SavedParts::ReadRange(const Place& place, char* to) {
+Status SavedParts::ReadRange(const Place& place, uint64_t begin, uint64_t bytes, char* to) {
   const IndexPart& part = *place.part;
   const IndexRange& range = *place.range;
-  const uint64_t at = part.head_bytes + range.offset, bytes = BytesOf(range);
+  const uint64_t offset = part.head_bytes + range.offset, size = BytesOf(range);
   if (in_memory()) {
-    std::memcpy(to, memory_.data() + at, bytes);
+    std::memcpy(to, memory_.data() + offset + begin, bytes);
     return OkStatus();
   }
   ASSIGN_OR_RETURN(const FileReader* const file, Open(part));
-  RETURN_IF_ERROR(file->ReadAt(at, to, bytes));
-  if (!range.crc32c.has_value() || *range.crc32c == ExtendCrc32c(0, {to, bytes})) {
-    return OkStatus();
+  const auto chunk = std::make_unique<char[]>(std::min(kChunkBytes, size));
+  uint32_t sum = 0;
+  for (uint64_t at = 0; at < size;) {
+    const uint64_t got = std::min(kChunkBytes, size - at);
+    RETURN_IF_ERROR(file->ReadAt(offset + at, chunk.get(), got));
+    sum = ExtendCrc32c(sum, {chunk.get(), got});
+    const uint64_t from = std::max(at, begin), until = std::min(at + got, begin + bytes);
+    if (from < until) std::memcpy(to + (from - begin), chunk.get() + (from - at), until - from);
+    at += got;
   }
+  if (!range.crc32c.has_value() || *range.crc32c == sum) return OkStatus();
   return DataLossError(absl::StrCat(PathOf(part.rank), ": elements ", range.begin, " to ",
                                     range.begin + range.count - 1, " of tensor '",
                                     index_.tensors[range.tensor].name,
                                     "' are not what was written (the checksum differs)"));
-}
-
-Result<const char*> SavedParts::ReadRange(const Place& place) {
-  if (in_memory()) return memory_.data() + place.part->head_bytes + place.range->offset;
-  buffer_.resize(BytesOf(*place.range));
-  RETURN_IF_ERROR(ReadRange(place, buffer_.data()));
-  return static_cast<const char*>(buffer_.data());
 }
 
 }  // namespace checkpoint
@@ -203,7 +203,7 @@ Status SavedShards::Read(std::string_view name, int64_t begin, int64_t count, vo
   if (tensor == nullptr) {
     return InvalidArgumentError(absl::StrCat("no tensor '", ToAbsl(name), "' was saved"));
   }
-  const auto element = static_cast<int64_t>(tensor->element_bytes);
+  const uint64_t element = tensor->element_bytes;
   char* const out = static_cast<char*>(to);
   int64_t next = begin;
   const int64_t end = begin + count;
@@ -211,15 +211,10 @@ Status SavedShards::Read(std::string_view name, int64_t begin, int64_t count, vo
     const int64_t first = place.range->begin, behind = first + place.range->count;
     if (next >= end || behind <= next) continue;
     if (first > next) break;
-    char* const here = out + (next - begin) * element;
     const int64_t until = std::min(behind, end);
-    if (first == next && behind <= end) {
-      RETURN_IF_ERROR(parts_->ReadRange(place, here));
-    } else {
-      ASSIGN_OR_RETURN(const char* const range, parts_->ReadRange(place));
-      std::memcpy(here, range + (next - first) * element,
-                  static_cast<size_t>((until - next) * element));
-    }
+    RETURN_IF_ERROR(parts_->ReadRange(place, static_cast<uint64_t>(next - first) * element,
+                                      static_cast<uint64_t>(until - next) * element,
+                                      out + static_cast<uint64_t>(next - begin) * element));
     next = until;
   }
   if (next >= end) return OkStatus();
@@ -233,7 +228,7 @@ Status SavedShards::Check(int rank) const {
     if (part.rank != rank || in_memory()) continue;
     RETURN_IF_ERROR(parts_->Open(part).status());
     for (const IndexRange& range : part.ranges) {
-      RETURN_IF_ERROR(parts_->ReadRange({&part, &range}).status());
+      RETURN_IF_ERROR(parts_->ReadRange({&part, &range}, 0, 0, nullptr));
     }
   }
   return OkStatus();
