@@ -35,6 +35,11 @@ class SavedParts {
     const IndexPart* part;
     const IndexRange* range;
   };
+  struct Tensor {
+    ShardedTensor whole;
+    // In the order of the elements.
+    std::vector<Place> places;
+  };
 
   // In memory, or in a folder: `folder` is empty, or `memory` is.
   SavedParts(StateIndex index, Span<const char> memory, std::string folder);
@@ -43,9 +48,9 @@ class SavedParts {
 
   const StateIndex& index() const { return index_; }
   bool in_memory() const { return folder_.empty(); }
-  const std::map<std::string, ShardedTensor, std::less<>>& tensors() const { return tensors_; }
-  // In the order of the elements.
-  const std::vector<Place>& PlacesOf(std::string_view tensor) const;
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  // Null: there is none of that name.
+  const Tensor* Find(std::string_view name) const;
 
   // Whether the part is there and as long as it should be; stays open for a while.
   Result<const FileReader*> Open(const IndexPart& part);
@@ -62,31 +67,29 @@ class SavedParts {
   const StateIndex index_;
   const Span<const char> memory_;
   const std::string folder_;
-  std::map<std::string, ShardedTensor, std::less<>> tensors_;
-  std::map<std::string, std::vector<Place>, std::less<>> places_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
   std::map<int, std::unique_ptr<FileReader>> open_;
 };
 
 SavedParts::SavedParts(StateIndex index, Span<const char> memory, std::string folder)
     : index_(std::move(index)), memory_(memory), folder_(std::move(folder)) {
   for (const IndexTensor& tensor : index_.tensors) {
-    tensors_[tensor.name] = {tensor.name, tensor.type, tensor.element_bytes, tensor.shape};
+    tensors_[tensor.name].whole = {tensor.name, tensor.type, tensor.element_bytes, tensor.shape};
   }
   for (const IndexPart& part : index_.parts) {
     for (const IndexRange& range : part.ranges) {
-      places_[index_.tensors[range.tensor].name].push_back({&part, &range});
+      tensors_[index_.tensors[range.tensor].name].places.push_back({&part, &range});
     }
   }
-  for (auto& [name, list] : places_) {
-    std::sort(list.begin(), list.end(),
+  for (auto& [name, tensor] : tensors_) {
+    std::sort(tensor.places.begin(), tensor.places.end(),
               [](const Place& a, const Place& b) { return a.range->begin < b.range->begin; });
   }
 }
 
-const std::vector<SavedParts::Place>& SavedParts::PlacesOf(std::string_view tensor) const {
-  static const std::vector<Place>* const none = new std::vector<Place>();
-  const auto found = places_.find(tensor);
-  return found == places_.end() ? *none : found->second;
+const SavedParts::Tensor* SavedParts::Find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
 }
 
 Result<const FileReader*> SavedParts::Open(const IndexPart& part) {
@@ -188,8 +191,8 @@ int SavedShards::ranks() const { return parts_->index().ranks; }
 bool SavedShards::in_memory() const { return parts_->in_memory(); }
 
 const ShardedTensor* SavedShards::Find(std::string_view name) const {
-  const auto found = parts_->tensors().find(name);
-  return found == parts_->tensors().end() ? nullptr : &found->second;
+  const SavedParts::Tensor* const tensor = parts_->Find(name);
+  return tensor == nullptr ? nullptr : &tensor->whole;
 }
 
 std::vector<std::string> SavedShards::names() const {
@@ -199,15 +202,15 @@ std::vector<std::string> SavedShards::names() const {
 }
 
 Status SavedShards::Read(std::string_view name, int64_t begin, int64_t count, void* to) const {
-  const ShardedTensor* const tensor = Find(name);
+  const SavedParts::Tensor* const tensor = parts_->Find(name);
   if (tensor == nullptr) {
     return InvalidArgumentError(absl::StrCat("no tensor '", ToAbsl(name), "' was saved"));
   }
-  const uint64_t element = tensor->element_bytes;
+  const uint64_t element = tensor->whole.element_bytes;
   char* const out = static_cast<char*>(to);
   int64_t next = begin;
   const int64_t end = begin + count;
-  for (const SavedParts::Place& place : parts_->PlacesOf(name)) {
+  for (const SavedParts::Place& place : tensor->places) {
     const int64_t first = place.range->begin, behind = first + place.range->count;
     if (next >= end || behind <= next) continue;
     if (first > next) break;
