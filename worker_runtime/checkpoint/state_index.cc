@@ -24,7 +24,6 @@ constexpr int kFormat = 1;
 constexpr size_t kLastLineBytes = 16;
 // Of a part, so that sums stay far from overflow.
 constexpr uint64_t kMaxDataBytes = uint64_t{1} << 60;
-constexpr uint64_t kMaxElementBytes = 64;
 constexpr int kMaxRanks = 1 << 20;
 constexpr char kNoChecksum[] = "-";
 constexpr char kNoShape[] = "-";

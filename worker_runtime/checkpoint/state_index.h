@@ -62,6 +62,8 @@ struct StateIndex {
 
 // Of the first line, which says how long all of it is.
 inline constexpr size_t kFirstLineBytes = 35;
+// Of one element.
+inline constexpr uint64_t kMaxElementBytes = 64;
 // More than any model needs: what says so is damaged.
 inline constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
 

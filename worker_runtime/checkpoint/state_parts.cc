@@ -13,8 +13,6 @@
 namespace cadre::checkpoint {
 namespace {
 
-constexpr size_t kMaxElementBytes = 64;
-
 // The tensors of an index, by name.
 class Tensors {
  public:
