@@ -18,6 +18,7 @@ class FileReader {
   // NOT_FOUND: there is none; FAILED_PRECONDITION: it is a directory, a pipe or a device.
   static Result<std::unique_ptr<FileReader>> Open(const std::string& path);
 
+  const std::string& path() const { return path_; }
   // When it was opened.
   uint64_t bytes() const { return bytes_; }
   // DATA_LOSS: it ends before.

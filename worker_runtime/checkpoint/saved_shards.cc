@@ -170,20 +170,15 @@ Result<SavedShards> SavedShards::FromMemory(Span<const char> bytes) {
 Result<SavedShards> SavedShards::FromFolder(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", checkpoint::kIndexFile);
   ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, FileReader::Open(path));
-  const auto named = [&path](const Status& status) {
-    return Status(status.code(), absl::StrCat(path, ": ", status.message()));
-  };
-  std::string text(std::min<uint64_t>(file->bytes(), checkpoint::kFirstLineBytes), '\0');
-  RETURN_IF_ERROR(file->ReadAt(0, &text[0], text.size()));
-  const Result<uint64_t> bytes = checkpoint::IndexBytes(text);
-  if (!bytes.ok()) return named(bytes.status());
-  text.resize(std::min(file->bytes(), checkpoint::kMaxIndexBytes));
-  RETURN_IF_ERROR(file->ReadAt(0, &text[0], text.size()));
-  Result<StateIndex> index = checkpoint::DecodeIndex(text);
-  if (!index.ok()) return named(index.status());
-  const Status complete = checkpoint::CheckComplete(*index);
-  if (!complete.ok()) return named(DataLossError(complete.message()));
-  return SavedShards(std::make_unique<SavedParts>(*std::move(index), Span<const char>(), folder));
+  uint64_t bytes = 0;
+  ASSIGN_OR_RETURN(StateIndex index, checkpoint::ReadIndex(*file, &bytes));
+  if (file->bytes() != bytes) {
+    return DataLossError(
+        absl::StrCat(path, ": it has ", file->bytes(), " bytes, and should have ", bytes));
+  }
+  const Status complete = checkpoint::CheckComplete(index);
+  if (!complete.ok()) return DataLossError(absl::StrCat(path, ": ", complete.message()));
+  return SavedShards(std::make_unique<SavedParts>(std::move(index), Span<const char>(), folder));
 }
 
 int64_t SavedShards::step() const { return parts_->index().step; }

@@ -1,5 +1,6 @@
 #include "worker_runtime/checkpoint/state_parts.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -8,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "worker_runtime/checkpoint/crc32c.h"
-#include "worker_runtime/checkpoint/file_reader.h"
 
 namespace cadre::checkpoint {
 namespace {
@@ -98,25 +98,32 @@ void AddChecksums(StateIndex& index, absl::string_view data) {
   }
 }
 
+Result<StateIndex> ReadIndex(const FileReader& file, uint64_t* bytes) {
+  const auto named = [&file](const Status& status) {
+    return Status(status.code(), absl::StrCat(file.path(), ": ", status.message()));
+  };
+  std::string text(std::min<uint64_t>(file.bytes(), kFirstLineBytes), '\0');
+  RETURN_IF_ERROR(file.ReadAt(0, &text[0], text.size()));
+  const Result<uint64_t> said = IndexBytes(text);
+  if (!said.ok()) return named(said.status());
+  text.resize(std::min(file.bytes(), *said));
+  RETURN_IF_ERROR(file.ReadAt(0, &text[0], text.size()));
+  Result<StateIndex> index = DecodeIndex(text);
+  if (!index.ok()) return named(index.status());
+  *bytes = *said;
+  return index;
+}
+
 Result<StateIndex> ReadHead(const std::string& folder, int rank) {
   const std::string path = absl::StrCat(folder, "/", PartName(rank));
-  const auto named = [&path](const Status& status) {
-    return Status(status.code(), absl::StrCat(path, ": ", status.message()));
-  };
   ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, FileReader::Open(path));
-  std::string head(kFirstLineBytes, '\0');
-  RETURN_IF_ERROR(file->ReadAt(0, &head[0], head.size()));
-  const Result<uint64_t> bytes = IndexBytes(head);
-  if (!bytes.ok()) return named(bytes.status());
-  head.resize(*bytes);
-  RETURN_IF_ERROR(file->ReadAt(0, &head[0], head.size()));
-  Result<StateIndex> index = DecodeIndex(head);
-  if (!index.ok()) return named(index.status());
-  if (index->parts.size() != 1 || index->parts[0].rank != rank) {
+  uint64_t bytes = 0;
+  ASSIGN_OR_RETURN(StateIndex index, ReadIndex(*file, &bytes));
+  if (index.parts.size() != 1 || index.parts[0].rank != rank) {
     return DataLossError(absl::StrCat(path, ": it is not the part of rank ", rank));
   }
-  IndexPart& part = index->parts[0];
-  part.head_bytes = *bytes;
+  IndexPart& part = index.parts[0];
+  part.head_bytes = bytes;
   if (file->bytes() == part.head_bytes + part.data_bytes) return index;
   return DataLossError(absl::StrCat(path, " has ", file->bytes(), " bytes, and should have ",
                                     part.head_bytes + part.data_bytes));

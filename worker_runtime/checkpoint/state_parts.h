@@ -12,6 +12,7 @@
 #include "cadre/result.h"
 #include "cadre/sharded_state.h"
 #include "cadre/span.h"
+#include "worker_runtime/checkpoint/file_reader.h"
 #include "worker_runtime/checkpoint/state_index.h"
 
 namespace cadre::checkpoint {
@@ -34,8 +35,9 @@ Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool all);
 // `data` is that of the one part, one range behind the other.
 void AddChecksums(StateIndex& index, absl::string_view data);
 
-// The index at the beginning of a part's file, in a folder, with how long it is; compares the
-// file's size with it.
+// The index with which a file begins, and how many bytes it has. Errors name the file.
+Result<StateIndex> ReadIndex(const FileReader& file, uint64_t* bytes);
+// That of a part's file, in a folder, with how long it is; compares the file's size with it.
 Result<StateIndex> ReadHead(const std::string& folder, int rank);
 
 // One of all ranks' heads, in their order. INVALID_ARGUMENT, naming rank and tensor: they do not go
