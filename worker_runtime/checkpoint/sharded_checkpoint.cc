@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "cadre/checkpoint_directory.h"
@@ -63,11 +62,12 @@ class DirectoryShards : public ShardedCheckpoint {
 
   // Of this rank's state, to be written.
   Status Copy(int64_t step, const ShardedState& state);
-  Status WriteAsRankZero(StoreRound& round, int64_t step, const Status& copied);
-  Status WriteAsAnother(StoreRound& round, const Status& copied);
+  Status WriteAsRankZero(StoreRound& round, int64_t step);
+  Status WriteAsAnother(StoreRound& round);
+  // Has all ranks put their parts beside `path`, where the index of them is written then.
+  Status WriteAllParts(StoreRound& round, const std::string& path);
+  // This rank's copy, where it could be made.
   Status WritePart(const std::string& folder);
-  // Of rank 0's, and of what the others say of theirs, in the file `path`.
-  Status WriteIndex(StoreRound& round, const std::string& path, const Status& mine);
 
   // The newest on disk that all find whole.
   Result<std::optional<LatestShards>> Newest();
@@ -84,7 +84,8 @@ class DirectoryShards : public ShardedCheckpoint {
   const std::string prefix_;
   int64_t rounds_ = 0;
 
-  // The copy, and what it has.
+  // The copy, what it has, and whether it could be made.
+  Status copied_;
   StateIndex index_;
   std::unique_ptr<char[]> copy_;
   size_t capacity_ = 0;
@@ -120,11 +121,9 @@ Status DirectoryShards::Copy(int64_t step, const ShardedState& state) {
 
 Status DirectoryShards::Save(int64_t step, const ShardedState& state) {
   const Status before = Wait();
-  const Status copied = Copy(step, state);
-  StoreRound round = NextRound();
-  auto write = [this, round, step, copied]() mutable {
-    written_ =
-        worker_.rank() == 0 ? WriteAsRankZero(round, step, copied) : WriteAsAnother(round, copied);
+  copied_ = Copy(step, state);
+  auto write = [this, round = NextRound(), step]() mutable {
+    written_ = worker_.rank() == 0 ? WriteAsRankZero(round, step) : WriteAsAnother(round);
   };
   try {
     writing_ = std::thread(write);
@@ -135,6 +134,7 @@ Status DirectoryShards::Save(int64_t step, const ShardedState& state) {
 }
 
 Status DirectoryShards::WritePart(const std::string& folder) {
+  RETURN_IF_ERROR(copied_);
   const absl::string_view data(copy_.get(), copied_bytes_);
   checkpoint::AddChecksums(index_, data);
   const std::string path = absl::StrCat(folder, "/", checkpoint::PartName(worker_.rank()));
@@ -142,11 +142,11 @@ Status DirectoryShards::WritePart(const std::string& folder) {
   return checkpoint::Sync(folder);
 }
 
-Status DirectoryShards::WriteIndex(StoreRound& round, const std::string& path, const Status& mine) {
+Status DirectoryShards::WriteAllParts(StoreRound& round, const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const std::string name = std::filesystem::path(folder).filename().string();
   RETURN_IF_ERROR(round.Order(name));
-  Status status = Prefixed("rank 0: ", mine.ok() ? WritePart(folder) : mine);
+  Status status = Prefixed("rank 0: ", WritePart(folder));
   // Also after an error: nobody is to write into a folder that is being removed.
   ASSIGN_OR_RETURN(const std::vector<Status> reports, round.Collect());
   for (const Status& report : reports) status.Update(report);
@@ -165,11 +165,11 @@ Status DirectoryShards::WriteIndex(StoreRound& round, const std::string& path, c
   return checkpoint::WriteAndSync(path, checkpoint::EncodeIndex(index));
 }
 
-Status DirectoryShards::WriteAsRankZero(StoreRound& round, int64_t step, const Status& copied) {
+Status DirectoryShards::WriteAsRankZero(StoreRound& round, int64_t step) {
   bool ordered = false;
   const auto writer = [&](const std::string& path) {
     ordered = true;
-    return WriteIndex(round, path, copied);
+    return WriteAllParts(round, path);
   };
   // The store refuses a call of a generation that is over.
   const auto fence = [&] { return worker_.Set("checkpoint/step", absl::StrCat(step)); };
@@ -182,10 +182,9 @@ Status DirectoryShards::WriteAsRankZero(StoreRound& round, int64_t step, const S
   return status;
 }
 
-Status DirectoryShards::WriteAsAnother(StoreRound& round, const Status& copied) {
+Status DirectoryShards::WriteAsAnother(StoreRound& round) {
   ASSIGN_OR_RETURN(const std::string name, round.AwaitOrder());
-  const Status mine = copied.ok() ? WritePart(FolderOf(name)) : copied;
-  RETURN_IF_ERROR(round.Report(mine));
+  RETURN_IF_ERROR(round.Report(WritePart(FolderOf(name))));
   return round.AwaitOutcome().status();
 }
 
