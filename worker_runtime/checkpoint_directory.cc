@@ -245,25 +245,26 @@ Result<Checkpoint> CheckpointDirectory::Check(const std::string& name, bool read
   return *std::move(checkpoint);
 }
 
+Result<std::optional<Checkpoint>> CheckpointDirectory::NextWhole(
+    std::vector<Checkpoint>* candidates, std::string* warning) const {
+  while (!candidates->empty()) {
+    const Checkpoint& first = candidates->front();
+    Result<Checkpoint> checked = Check(Name(first.step, first.generation), /*read_data=*/true);
+    candidates->erase(candidates->begin());
+    if (checked.ok()) return std::optional<Checkpoint>(*std::move(checked));
+    absl::StrAppend(warning, warning->empty() ? "" : "; ", checked.status().message());
+  }
+  if (warning->empty()) return std::optional<Checkpoint>();
+  return DataLossError(absl::StrCat(*warning, "; no whole checkpoint is left in ", directory_,
+                                    ": remove them to start from the beginning"));
+}
+
 Result<NewestCheckpoint> CheckpointDirectory::FindNewest() const {
   NewestCheckpoint newest;
-  ASSIGN_OR_RETURN(const std::vector<Checkpoint> candidates, Candidates(&newest.warning));
-  for (const Checkpoint& candidate : candidates) {
-    Result<Checkpoint> checked =
-        Check(Name(candidate.step, candidate.generation), /*read_data=*/true);
-    if (checked.ok()) {
-      newest.checkpoint = *std::move(checked);
-      break;
-    }
-    absl::StrAppend(&newest.warning, newest.warning.empty() ? "" : "; ",
-                    checked.status().message());
-  }
+  ASSIGN_OR_RETURN(std::vector<Checkpoint> candidates, Candidates(&newest.warning));
+  ASSIGN_OR_RETURN(newest.checkpoint, NextWhole(&candidates, &newest.warning));
   if (newest.checkpoint.has_value() && !newest.warning.empty()) {
     absl::StrAppend(&newest.warning, "; step ", newest.checkpoint->step, " is used instead");
-  }
-  if (!newest.checkpoint.has_value() && !newest.warning.empty()) {
-    return DataLossError(absl::StrCat(newest.warning, "; no whole checkpoint is left in ",
-                                      directory_, ": remove them to start from the beginning"));
   }
   return newest;
 }

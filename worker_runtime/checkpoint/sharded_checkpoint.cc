@@ -202,18 +202,9 @@ Result<std::optional<LatestShards>> DirectoryShards::Latest(MemoryCheckpoint* me
 
 Result<std::string> DirectoryShards::Choose(std::vector<Checkpoint>* candidates,
                                             std::string* warning) const {
-  while (!candidates->empty()) {
-    const std::string name =
-        CheckpointDirectory::Name(candidates->front().step, candidates->front().generation);
-    candidates->erase(candidates->begin());
-    const Status whole = directory_.Check(name, /*read_data=*/true).status();
-    if (whole.ok()) return name;
-    absl::StrAppend(warning, warning->empty() ? "" : "; ", whole.message());
-  }
-  if (warning->empty()) return std::string();
-  return DataLossError(absl::StrCat(*warning, "; no whole checkpoint is left in ",
-                                    directory_.directory(),
-                                    ": remove them to start from the beginning"));
+  ASSIGN_OR_RETURN(const std::optional<Checkpoint> next, directory_.NextWhole(candidates, warning));
+  if (!next.has_value()) return std::string();
+  return CheckpointDirectory::Name(next->step, next->generation);
 }
 
 Status DirectoryShards::CheckShare(const std::string& folder,

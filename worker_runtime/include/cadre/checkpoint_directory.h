@@ -60,6 +60,11 @@ class CheckpointDirectory {
   // All there are, whole or not, in the order in which FindNewest() looks at them: LATEST's, those
   // before it, and then those after it. Says in `warning` when LATEST itself is damaged.
   Result<std::vector<Checkpoint>> Candidates(std::string* warning) const;
+  // The first of `candidates` whose data is what was written; it is taken off them with those
+  // before it, and what is wrong with these is added to `warning`. nullopt: there are none, and
+  // nothing is wrong. DATA_LOSS saying what is: no whole one is left.
+  Result<std::optional<Checkpoint>> NextWhole(std::vector<Checkpoint>* candidates,
+                                              std::string* warning) const;
 
   // DATA_LOSS saying what is wrong with it; NOT_FOUND. Reads the data only with `read_data`.
   Result<Checkpoint> Check(const std::string& name, bool read_data) const;
