@@ -222,6 +222,7 @@ Status FullyShardedUnits::ReleaseAll(bool keep) {
       }
       Release(*unit);
     }
+    if (failure_.ok()) AwaitCopies();
     return failure_;
   }));
 }

@@ -1,15 +1,20 @@
 // Training of sharded models that goes on from what each rank saved by itself.
 #include "cadre/torch/sharded_checkpoint.h"
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/optim/adagrad.h"
+#include "worker_runtime/torch/pretend_device/pretend_device.h"
 #include "worker_runtime/torch/sharded_checkpoint/shards_rig_for_test.h"
 
 namespace cadre::nn {
@@ -153,6 +158,49 @@ TEST(ShardedCheckpointOf, AModelWithFrozenParametersAndBuffers) {
       for (const auto& tensor : net->buffers()) EXPECT_TRUE((tensor == 2).all().item<bool>());
     });
   }
+}
+
+// A pass that began before gathers what there was then, whenever the device comes to it.
+TEST(ShardedCheckpointOf, AModelWhosePartsAreOnTheHost) {
+  const ScratchFolder folder;
+  OnEachWorker(1, 1, [&](Worker& worker, Communicator& communicator) {
+    const torch::Device device = pretend::Device();
+    const auto net = std::make_shared<UnitNet>();
+    net->to(device);
+    FullyShardedOptions options = UnitOptions(Where::kOnDevice);
+    options.offload_to_host = true;
+    auto model = UnitModel::Create(net, net->units(), communicator, options);
+    ASSERT_OK(model);
+    const auto optimizer = MakeOptimizer(Kind::kSgd, (*model)->shards());
+    const auto checkpoint = OpenCheckpoint(worker, folder.path());
+    auto state = ShardsOf(**model, *optimizer);
+    ASSERT_OK(state);
+    ASSERT_OK(checkpoint->Save(1, *state));
+    ASSERT_OK(checkpoint->Wait());
+    const auto latest = checkpoint->Latest();
+    ASSERT_OK(latest);
+
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor input = InputFor(0, 0, device);
+    const torch::Tensor of_saved = (*model)->forward(input).cpu();
+    for (const torch::Tensor& shard : (*model)->shards()) shard.detach().fill_(0.25);
+    const torch::Tensor of_others = (*model)->forward(input).cpu();
+    ASSERT_FALSE(of_others.equal(of_saved));
+
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    pretend::Hold(stream, true);
+    const torch::Tensor before = (*model)->forward(input);
+    std::atomic<bool> loaded{false};
+    std::thread device_goes_on([&, waits = pretend::HostWaits(device)] {
+      while (!loaded && pretend::HostWaits(device) == waits) std::this_thread::yield();
+      pretend::Hold(stream, false);
+    });
+    EXPECT_OK(LoadShards(**model, *optimizer, (*latest)->shards));
+    loaded = true;
+    device_goes_on.join();
+    EXPECT_TRUE(before.cpu().equal(of_others));
+    EXPECT_TRUE((*model)->forward(input).cpu().equal(of_saved));
+  });
 }
 
 // What each rank is told when it loads what a smaller net with Adam saved.

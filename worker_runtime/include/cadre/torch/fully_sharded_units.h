@@ -69,9 +69,11 @@ class FullyShardedUnits {
   // Whether gradients were averaged since the last call, and are there.
   bool TakeAveraged();
   // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
+  // Then this rank's parts may be changed.
   Status GatherAll();
   Status ReleaseAll(bool keep);
-  // Before this rank's parts are changed: until devices do not copy them from the host any more.
+  // Before this rank's parts are changed otherwise: until devices do not copy them from the host
+  // any more.
   void AwaitCopies();
 
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
