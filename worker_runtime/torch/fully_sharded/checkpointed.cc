@@ -86,8 +86,9 @@ class BuffersAside {
   }
   ~BuffersAside() {
     // Backwards, since one buffer may be in several modules.
-    for (auto one = before_.rbegin(); one != before_.rend(); ++one)
+    for (auto one = before_.rbegin(); one != before_.rend(); ++one) {
       one->first.set_data(one->second);
+    }
   }
   BuffersAside(const BuffersAside&) = delete;
   BuffersAside& operator=(const BuffersAside&) = delete;

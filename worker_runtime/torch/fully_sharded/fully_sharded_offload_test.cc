@@ -22,9 +22,6 @@ class OffloadedTraining : public FullyShardedTraining {
     options.offload_to_host = true;
     return options;
   }
-  static constexpr auto kOnePass = [](Communicator& communicator, auto& model, int step) {
-    OnePass(communicator, model, step);
-  };
 };
 
 INSTANTIATE_TEST_SUITE_P(Each, OffloadedTraining, EachWayAndKind(), NameOf);

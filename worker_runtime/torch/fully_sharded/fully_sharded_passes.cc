@@ -1,7 +1,5 @@
 // What FullyShardedUnits does while a model's forward and backward passes run.
 #include <algorithm>
-#include <chrono>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,11 +14,6 @@
 
 namespace cadre::nn {
 namespace {
-
-// On the host, with the ranks that have parts and again with the replicas: where the network is
-// slower than the backward pass, that waits, and memory is bounded. On a device the order of the
-// stream bounds it.
-constexpr size_t kReductionsInFlight = 2;
 
 ParameterWatch::Names NamesIn(const std::vector<FlatParameter*>& flats) {
   ParameterWatch::Names names;
@@ -44,13 +37,13 @@ void FullyShardedUnits::BeginPass() {
   end_queued_ = false;
   last_ = nullptr;
   pass_synchronized_ = synchronize_;
-  (void)Fail(CheckHealth());
+  (void)Fail(links_.CheckHealth());
   // In the first pass alone, since it takes time; models that use a parameter outside its unit tend
   // to do so from the beginning.
   if (!std::exchange(watched_, true)) watch_ = std::make_unique<ParameterWatch>(NamesIn(flats()));
   if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
       torch::GradMode::is_enabled() && failure_.ok()) {
-    (void)Fail(FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
+    (void)Fail(links_.FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
       return BroadcastBuffers(ranks, *module_, options_.timeout, links);
     }));
   }
@@ -203,47 +196,11 @@ void FullyShardedUnits::Release(Unit& unit) {
 }
 
 void FullyShardedUnits::Reduce(Unit& unit) {
-  if (!pass_synchronized_ || !failure_.ok()) return;
-  for (const auto& flat : unit.flats) {
-    if (!flat->trained()) continue;
-    const Status started = flat->StartReduce();
-    if (!started.ok()) return (void)Fail(started);
-    reducing_.push_back(flat.get());
-  }
-  if (reducing_.empty()) return;
-  // What would make the computation or the host wait, on a device, is left to the end.
-  const RankRoute& last = route_.replicas.alone() ? route_.parts : route_.replicas;
-  const bool in_order = last.alone() || last.device != nullptr;
-  FinishReductions(reducing_.front()->waits_before_across() ? kReductionsInFlight : 0,
-                   in_order ? std::numeric_limits<size_t>::max() : kReductionsInFlight);
-}
-
-void FullyShardedUnits::FinishReductions(size_t reducing, size_t across) {
-  while (reducing_.size() > reducing) {
-    FlatParameter* const oldest = reducing_.front();
-    reducing_.pop_front();
-    const Status handed_on = oldest->ReduceAcross();
-    if (failure_.ok()) (void)Fail(handed_on);
-    if (handed_on.ok()) across_.push_back(oldest);
-  }
-  while (across_.size() > across) {
-    FlatParameter* const oldest = across_.front();
-    across_.pop_front();
-    const Status finished = oldest->FinishReduce();
-    if (failure_.ok()) (void)Fail(finished);
-  }
-}
-
-Status FullyShardedUnits::CheckHealth() {
-  while (!under_way_.empty() && under_way_.front()->done()) {
-    CADRE_RETURN_IF_ERROR(under_way_.front()->Wait(std::chrono::nanoseconds(0)));
-    under_way_.pop_front();
-  }
-  return OkStatus();
+  if (pass_synchronized_ && failure_.ok()) (void)Fail(reductions_.Start(unit.flats));
 }
 
 void FullyShardedUnits::AwaitCopies() {
-  if (options_.offload_to_host) route_.parts.stream->Synchronize();
+  if (options_.offload_to_host) route().parts.stream->Synchronize();
 }
 
 Status FullyShardedUnits::GatherAll() {
@@ -265,6 +222,7 @@ Status FullyShardedUnits::ReleaseAll(bool keep) {
       }
       Release(*unit);
     }
+    if (failure_.ok()) AwaitCopies();
     return failure_;
   }));
 }

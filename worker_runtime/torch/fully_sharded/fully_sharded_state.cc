@@ -134,7 +134,6 @@ Status FullyShardedParts::LoadState(torch::serialize::InputArchive& archive) {
   CADRE_RETURN_IF_ERROR(read);
   CADRE_RETURN_IF_ERROR(units_.ReleaseAll(/*keep=*/false));
   return units_.Fail(Guarded("state of a sharded model", [&] {
-    units_.AwaitCopies();
     for (auto& [ours, saved] : buffers) ours.copy_(saved);
     for (const FlatParameter* const flat : flats_) {
       torch::Tensor whole =

@@ -15,28 +15,20 @@ INSTANTIATE_TEST_SUITE_P(Each, FullyShardedTraining, EachWayAndKind(), NameOf);
 
 TEST_P(FullyShardedTraining, IsAsUnsharded) {
   for (const int ranks : {1, 2, 3, 4}) {
-    ExpectAsUnsharded(ranks, 50, [](Communicator& communicator, auto& model, int step) {
-      OnePass(communicator, model, step);
-    });
+    ExpectAsUnsharded(ranks, 50, kOnePass);
   }
 }
 
 TEST_P(FullyShardedTraining, WithParametersThatStayForTheBackwardPass) {
   FullyShardedOptions options = UnitOptions(where());
   options.reshard_after_forward = false;
-  ExpectAsUnsharded(
-      2, 6,
-      [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
-      options);
+  ExpectAsUnsharded(2, 6, kOnePass, options);
 }
 
 TEST_P(FullyShardedTraining, WithoutRoomForPrefetches) {
   FullyShardedOptions options = UnitOptions(where());
   options.most_gathered_bytes = 0;
-  ExpectAsUnsharded(
-      2, 6,
-      [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
-      options);
+  ExpectAsUnsharded(2, 6, kOnePass, options);
 }
 
 TEST_P(FullyShardedTraining, AddsUpInsideNoSync) {
@@ -134,10 +126,7 @@ TEST_P(FullyShardedTraining, WithUnitsWithinUnitsAndFrozenParameters) {
 }
 
 TEST_P(FullyShardedTraining, ClipsByTheNormOfTheWhole) {
-  ExpectAsUnsharded(
-      2, 6,
-      [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
-      UnitOptions(where()), 0.05);
+  ExpectAsUnsharded(2, 6, kOnePass, UnitOptions(where()), 0.05);
 }
 
 // As one that computes in bfloat16 by hand, and keeps float32 for its optimizer. All ranks have the

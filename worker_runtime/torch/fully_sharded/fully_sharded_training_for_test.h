@@ -35,6 +35,9 @@ class FullyShardedTraining : public ShardedTraining {
     model.forward(Input(communicator, step)).pow(2).mean().backward();
     ASSERT_OK(model.Finish());
   }
+  static constexpr auto kOnePass = [](Communicator& communicator, auto& model, int step) {
+    OnePass(communicator, model, step);
+  };
 
   // Each rank's parameters after some steps, whole. With a `local_size` that is not 0 so many ranks
   // have a replica.

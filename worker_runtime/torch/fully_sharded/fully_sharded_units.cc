@@ -1,7 +1,6 @@
 #include "cadre/torch/fully_sharded_units.h"
 
-#include <algorithm>
-#include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -25,19 +24,15 @@ bool IsWithin(const std::string& name, const std::string& outer) {
 
 FullyShardedUnits::FullyShardedUnits(std::shared_ptr<torch::nn::Module> module,
                                      Communicator& communicator, FullyShardedOptions options)
-    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {
-  route_.parts.host = &communicator_;
-  route_.replicas.host = options_.replicas;
-}
+    : module_(std::move(module)),
+      options_(std::move(options)),
+      links_(communicator, options_.replicas, options_.timeout),
+      reductions_(links_.route()) {}
 
 FullyShardedUnits::~FullyShardedUnits() {
-  // On the host what is under way refers to the units' memory; devices' communicators would take
-  // with them what the other ranks wait for.
-  const bool reducing = !reducing_.empty() || !across_.empty();
-  for (const RankRoute& ranks : {route_.parts, route_.replicas}) {
-    if (reducing && ranks.host != nullptr && ranks.device == nullptr) ranks.host->Abort();
-  }
-  for (const auto& work : under_way_) (void)work->Wait(kLastDeviceWait);
+  // Devices' communicators would take with them what the other ranks wait for.
+  if (!reductions_.empty()) links_.AbortOnHost();
+  links_.AwaitDevices();
 }
 
 Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
@@ -54,16 +49,12 @@ Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
   return result;
 }
 
-std::string FullyShardedUnits::Mine() const { return RankName(route_) + ": "; }
+std::string FullyShardedUnits::Mine() const { return RankName(route()) + ": "; }
 
 Status FullyShardedUnits::Fail(const Status& status) {
   if (status.ok() || !failure_.ok()) return failure_;
   failure_ = status;
-  communicator_.Abort();
-  if (options_.replicas != nullptr) options_.replicas->Abort();
-  for (DeviceLinks* const links : {links_.get(), links_across_.get()}) {
-    if (links != nullptr) links->Abort();
-  }
+  links_.Abort();
   return failure_;
 }
 
@@ -159,24 +150,15 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
              ? ""
              : ", at most " + std::to_string(options_.most_gathered_bytes) + " bytes");
   }
-  CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator_, parameters, options_.timeout));
+  CADRE_RETURN_IF_ERROR(CheckSameParameters(*route().parts.host, parameters, options_.timeout));
   if (options_.replicas == nullptr) return OkStatus();
   const Status same = CheckSameParameters(*options_.replicas, parameters, options_.timeout);
   if (same.code() != StatusCode::kInvalidArgument) return same;
   return InvalidArgumentError("the replicas, whose ranks these are, differ: " + same.message());
 }
 
-Status FullyShardedUnits::FromFirstRank(
-    const std::function<Status(Communicator&, DeviceLinks*)>& copy) {
-  // Between the nodes only once.
-  if (options_.replicas != nullptr && communicator_.rank() == 0) {
-    CADRE_RETURN_IF_ERROR(copy(*options_.replicas, links_across_.get()));
-  }
-  return copy(communicator_, links_.get());
-}
-
 Status FullyShardedUnits::Begin() {
-  const Status fit = CheckGroupsFit(communicator_, options_.replicas, options_.timeout);
+  const Status fit = CheckGroupsFit(*route().parts.host, options_.replicas, options_.timeout);
   if (fit.code() == StatusCode::kInvalidArgument) {
     return InvalidArgumentError(Mine() + fit.message());
   }
@@ -190,25 +172,14 @@ Status FullyShardedUnits::Begin() {
       first.push_back({member.name, member.tensor.detach().contiguous(), 0});
     }
   }
-  CADRE_ASSIGN_OR_RETURN(links_,
-                         DeviceLinks::Connect(communicator_, tensors, options_.connect_device));
-  const torch::Device device = tensors.front().device();
-  route_.parts.device = links_->CommunicatorOf(device);
-  route_.parts.stream = &links_->StreamOf(device);
-  if (options_.replicas != nullptr) {
-    CADRE_ASSIGN_OR_RETURN(
-        links_across_, DeviceLinks::Connect(*options_.replicas, tensors, options_.connect_device));
-    route_.replicas.device = links_across_->CommunicatorOf(device);
-    route_.replicas.stream = &links_across_->StreamOf(device);
-  }
-  route_.timeout = options_.timeout;
-  route_.under_way = &under_way_;
+  CADRE_RETURN_IF_ERROR(links_.Connect(tensors, options_.connect_device));
   const torch::NoGradGuard no_grad;
   if (options_.broadcast_parameters) {
-    CADRE_RETURN_IF_ERROR(FromFirstRank([&](Communicator& ranks, DeviceLinks* links) -> Status {
+    const auto copy = [&](Communicator& ranks, DeviceLinks* links) -> Status {
       CADRE_RETURN_IF_ERROR(BroadcastTensors(ranks, first, options_.timeout, links));
       return BroadcastBuffers(ranks, *module_, options_.timeout, links);
-    }));
+    };
+    CADRE_RETURN_IF_ERROR(links_.FromFirstRank(copy));
     for (size_t i = 0; i < tensors.size(); ++i) {
       // Those with gaps were copied.
       if (tensors[i].data_ptr() != first[i].tensor.data_ptr()) {
@@ -235,7 +206,7 @@ void FullyShardedUnits::Shard(Unit& unit) {
     const ShardTypes types = {options_.offload_to_host, kind.first, type,
                               options_.reduction_type.value_or(type)};
     unit.flats.push_back(
-        std::make_unique<FlatParameter>(std::move(members), kind.second, types, route_));
+        std::make_unique<FlatParameter>(std::move(members), kind.second, types, route()));
   }
 }
 
@@ -248,9 +219,10 @@ std::vector<FlatParameter*> FullyShardedUnits::flats() const {
 }
 
 Status FullyShardedUnits::Finish() {
-  CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&] {
-    FinishReductions(0, 0);
-    return CheckHealth();
+  CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(reductions_.Finish());
+    return links_.CheckHealth();
   })));
   if (std::exchange(backward_ended_, false)) return OkStatus();
   return FailedPreconditionError(
@@ -260,7 +232,7 @@ Status FullyShardedUnits::Finish() {
 }
 
 bool FullyShardedUnits::TakeAveraged() {
-  return reducing_.empty() && across_.empty() && std::exchange(averaged_, false);
+  return reductions_.empty() && std::exchange(averaged_, false);
 }
 
 }  // namespace cadre::nn

@@ -114,29 +114,14 @@ TEST(HybridShardingErrors, ReplicasThatDiffer) {
 TEST(HybridShardingErrors, ARankThatIsGone) {
   for (const Where where : {Where::kHost, Where::kThroughHost, Where::kOnDevice}) {
     OnEachRank(4, [where](Communicator& communicator) {
-      const torch::Device device = DeviceFor(where, communicator);
-      const auto net = std::make_shared<UnitNet>();
-      net->to(device);
-      const ModelRanks among(communicator, 2, UnitOptions(where));
-      auto model = Model::Create(net, net->units(), among.shards(), among.options);
-      ASSERT_OK(model);
-      const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
-      const torch::Tensor loss = (*model)->forward(InputFor(0, 0, device)).mean();
+      UnitRank rank(where, communicator, 2);
+      const torch::Tensor loss = rank.Loss();
       if (communicator.rank() == 3) {
-        among.shards().Abort();
-        among.groups.replicas->Abort();
+        rank.among().shards().Abort();
+        rank.among().groups.replicas->Abort();
         return;
       }
-      loss.backward();
-      Status status = (*model)->Finish();
-      for (int step = 1; step < 1000 && status.ok(); ++step) {
-        const torch::Tensor again = (*model)->forward(InputFor(0, step, device)).mean();
-        again.backward();
-        (void)again.cpu();
-        status = (*model)->Finish();
-      }
-      EXPECT_FALSE(status.ok());
-      EXPECT_FALSE((*model)->Step(*optimizer).ok());
+      rank.ExpectToHear(loss);
     });
   }
 }
@@ -145,18 +130,13 @@ TEST(HybridShardingErrors, ARankThatIsGone) {
 TEST(HybridShardingErrors, AModelThatGoesBeforeFinish) {
   for (const Where where : {Where::kHost, Where::kThroughHost, Where::kOnDevice}) {
     OnEachRank(4, [where](Communicator& communicator) {
-      const torch::Device device = DeviceFor(where, communicator);
-      const auto net = std::make_shared<UnitNet>();
-      net->to(device);
-      const ModelRanks among(communicator, 2, UnitOptions(where));
-      auto model = Model::Create(net, net->units(), among.shards(), among.options);
-      ASSERT_OK(model);
-      (*model)->forward(InputFor(0, 0, device)).mean().backward();
-      model->reset();
+      UnitRank rank(where, communicator, 2);
+      rank.Loss().backward();
+      rank.LoseModel();
       if (where == Where::kOnDevice) return;
       // What was under way refers to the model's memory.
-      EXPECT_FALSE(among.shards().Barrier()->Wait(kLong).ok());
-      EXPECT_FALSE(among.groups.replicas->Barrier()->Wait(kLong).ok());
+      EXPECT_FALSE(rank.among().shards().Barrier()->Wait(kLong).ok());
+      EXPECT_FALSE(rank.among().groups.replicas->Barrier()->Wait(kLong).ok());
     });
   }
 }

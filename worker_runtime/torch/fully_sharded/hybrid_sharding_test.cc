@@ -22,9 +22,6 @@ class HybridTraining : public FullyShardedTraining {
                                      double max_norm = 0) {
     ExpectAsUnsharded(4, 6, passes, options, max_norm, 2);
   }
-  static constexpr auto kOnePass = [](Communicator& communicator, auto& model, int step) {
-    OnePass(communicator, model, step);
-  };
 };
 
 INSTANTIATE_TEST_SUITE_P(Each, HybridTraining, EachWayAndKind(), NameOf);

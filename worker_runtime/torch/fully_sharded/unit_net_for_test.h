@@ -82,6 +82,45 @@ struct ModelRanks {
   HybridGroups groups;
 };
 
+// One rank's model among its ranks, for what becomes of it when one of them goes.
+class UnitRank {
+ public:
+  UnitRank(Where where, Communicator& communicator, int local_size = 0)
+      : device_(DeviceFor(where, communicator)),
+        among_(communicator, local_size, UnitOptions(where)) {
+    const auto net = std::make_shared<UnitNet>();
+    net->to(device_);
+    auto created =
+        FullySharded<UnitNet>::Create(net, net->units(), among_.shards(), among_.options);
+    EXPECT_OK(created);
+    model_ = *std::move(created);
+  }
+
+  torch::Tensor Loss(int step = 0) { return model_->forward(InputFor(0, step, device_)).mean(); }
+  // The backward passes come to their ends, and the loss of a rank is told: of devices some steps
+  // later.
+  void ExpectToHear(const torch::Tensor& loss) {
+    const auto optimizer = MakeOptimizer(Kind::kAdam, model_->shards());
+    loss.backward();
+    Status status = model_->Finish();
+    for (int step = 1; step < 1000 && status.ok(); ++step) {
+      const torch::Tensor again = Loss(step);
+      again.backward();
+      (void)again.cpu();
+      status = model_->Finish();
+    }
+    EXPECT_FALSE(status.ok());
+    EXPECT_FALSE(model_->Step(*optimizer).ok());
+  }
+  void LoseModel() { model_.reset(); }
+  const ModelRanks& among() const { return among_; }
+
+ private:
+  const torch::Device device_;
+  const ModelRanks among_;
+  std::unique_ptr<FullySharded<UnitNet>> model_;
+};
+
 }  // namespace cadre::nn
 
 #endif  // CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_UNIT_NET_FOR_TEST_H_

@@ -193,7 +193,6 @@ Status LoadShards(FullyShardedParts& parts, torch::optim::Optimizer& optimizer,
   }
   CADRE_RETURN_IF_ERROR(units.ReleaseAll(/*keep=*/false));
   CADRE_RETURN_IF_ERROR(units.Fail(Guarded("shards of a sharded model", [&] {
-    units.AwaitCopies();
     for (auto& [ours, values] : loaded.buffers) ours.copy_(values);
     for (size_t f = 0; f < loaded.shards.size(); ++f) {
       parts.flats()[f]->shard().detach().copy_(loaded.shards[f]);

@@ -5,8 +5,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <deque>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,7 +17,8 @@
 #include "cadre/torch/device_links.h"
 #include "cadre/torch/flat_parameter.h"
 #include "cadre/torch/parameter_watch.h"
-#include "cadre/work.h"
+#include "cadre/torch/reductions_under_way.h"
+#include "cadre/torch/shard_links.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -70,9 +69,11 @@ class FullyShardedUnits {
   // Whether gradients were averaged since the last call, and are there.
   bool TakeAveraged();
   // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
+  // Then this rank's parts may be changed.
   Status GatherAll();
   Status ReleaseAll(bool keep);
-  // Before this rank's parts are changed: until devices do not copy them from the host any more.
+  // Before this rank's parts are changed otherwise: until devices do not copy them from the host
+  // any more.
   void AwaitCopies();
 
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
@@ -86,10 +87,10 @@ class FullyShardedUnits {
 
   // Of all units, in their order.
   std::vector<FlatParameter*> flats() const;
-  const ShardRoute& route() const { return route_; }
+  const ShardRoute& route() const { return links_.route(); }
   // Of several replicas, whose states are the same, the first saves it.
   bool saves_state() const {
-    return route_.replicas.host == nullptr || route_.replicas.host->rank() == 0;
+    return options_.replicas == nullptr || options_.replicas->rank() == 0;
   }
   size_t gathered_bytes() const { return gathered_bytes_; }
   size_t most_gathered_bytes() const { return most_gathered_bytes_; }
@@ -105,8 +106,6 @@ class FullyShardedUnits {
   Status AssignParameters();
   Status CheckSameOnAllRanks();
   Status Begin();
-  // Copies rank 0's values, of the first replica, to all ranks by what does it among some.
-  Status FromFirstRank(const std::function<Status(Communicator&, DeviceLinks*)>& copy);
   void Shard(Unit& unit);
 
   // As the units are called, forward and backward.
@@ -127,26 +126,15 @@ class FullyShardedUnits {
   void Prefetch(Unit* unit);
   void Release(Unit& unit);
   void Reduce(Unit& unit);
-  // Hands all but the last so many on to the replicas, and ends all but the last so many of those.
-  void FinishReductions(size_t reducing, size_t across);
-  // What is known by now of what the devices were given.
-  Status CheckHealth();
 
   const std::shared_ptr<torch::nn::Module> module_;
-  Communicator& communicator_;
   const FullyShardedOptions options_;
-  // Null: there is one replica. Goes last, since its streams wait for those of the other.
-  std::unique_ptr<DeviceLinks> links_across_;
-  std::unique_ptr<DeviceLinks> links_;
-  ShardRoute route_;
-  std::deque<std::shared_ptr<Work>> under_way_;
+  ShardLinks links_;
   // The root first.
   std::vector<std::unique_ptr<Unit>> units_;
   // The unit that began last, in the pass under way.
   Unit* last_ = nullptr;
-  // The reductions under way, the oldest first; those that the replicas have after them.
-  std::deque<FlatParameter*> reducing_;
-  std::deque<FlatParameter*> across_;
+  ReductionsUnderWay reductions_;
   size_t gathered_bytes_ = 0;
   size_t most_gathered_bytes_ = 0;
 
