@@ -116,7 +116,7 @@ std::vector<std::string> CgroupTree::Contain(uint64_t serial, const Containment&
   }
   if (possible.max_pids != 0 && !pids.empty()) {
     possible.max_pids = 0;
-    undone.push_back(absl::StrCat("the processes of jobs are not bounded: ", pids));
+    undone.push_back(absl::StrCat(kNoProcessLimit, pids));
   }
   for (std::string& line : ContainCgroup(PathOf(serial), possible)) {
     undone.push_back(std::move(line));
