@@ -11,6 +11,7 @@
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "cadre/torch/autocast.h"
 #include "cadre/torch/batch_parts.h"
+#include "cadre/torch/guarded.h"
 #include "cadre/torch/module_replicas.h"
 
 namespace cadre::nn::internal {
@@ -148,11 +149,13 @@ Result<ScatterParallelOptions> PrepareScatter(const torch::nn::Module& module,
                                               ScatterParallelOptions options) {
   std::vector<torch::Tensor> tensors = module.parameters();
   for (const torch::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
-  if (options.devices.empty()) options.devices = DevicesLike(tensors);
-  for (torch::Device& device : options.devices) device = WithNumber(device);
+  CADRE_RETURN_IF_ERROR(Guarded("ScatterParallel", [&] {
+    if (options.devices.empty()) options.devices = DevicesLike(tensors);
+    for (torch::Device& device : options.devices) device = WithNumber(device);
+    options.output_device = WithNumber(options.output_device.value_or(options.devices[0]));
+    return CheckDevices(options.devices);
+  }));
   const torch::Device first = options.devices[0];
-  options.output_device = WithNumber(options.output_device.value_or(first));
-  CADRE_RETURN_IF_ERROR(CheckDevices(options.devices));
   CADRE_RETURN_IF_ERROR(CheckOnDevice("parameter", module.named_parameters(), first));
   CADRE_RETURN_IF_ERROR(CheckOnDevice("buffer", module.named_buffers(), first));
   return options;
