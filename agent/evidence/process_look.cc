@@ -13,10 +13,6 @@
 namespace cadre::agent {
 namespace {
 
-std::string ReadProcFile(const std::string& path) {
-  return supervisor::ReadKernelFile(path).value_or("");
-}
-
 // Numbers that name entries of a directory, at most `limit` of them, in ascending order.
 std::vector<pid_t> NumbersIn(const std::string& path, size_t limit) {
   std::vector<pid_t> numbers;
@@ -33,7 +29,7 @@ std::vector<pid_t> NumbersIn(const std::string& path, size_t limit) {
 }
 
 int64_t ThreadBusyNs(const std::string& thread) {
-  const std::string text = ReadProcFile(absl::StrCat(thread, "/schedstat"));
+  const std::string text = supervisor::KernelFileText(absl::StrCat(thread, "/schedstat"));
   const std::vector<absl::string_view> words =
       absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   int64_t ran = 0, waited = 0;
@@ -93,7 +89,7 @@ std::string DescribeThreads(pid_t process) {
     absl::StrAppend(&text, "-- thread ", thread, " state ",
                     state.has_value() ? std::string(1, state->state) : "?", " wchan ",
                     supervisor::KernelFunction(task), "\n",
-                    ReadProcFile(absl::StrCat(task, "/stack")));
+                    supervisor::KernelFileText(absl::StrCat(task, "/stack")));
   }
   return text;
 }
@@ -102,7 +98,8 @@ std::string DescribeProcesses(const std::vector<pid_t>& processes) {
   std::string text;
   for (const pid_t pid : processes) {
     absl::StrAppend(&text, "== process ", pid, "\n",
-                    ReadProcFile(absl::StrCat("/proc/", pid, "/status")), DescribeThreads(pid));
+                    supervisor::KernelFileText(absl::StrCat("/proc/", pid, "/status")),
+                    DescribeThreads(pid));
   }
   return text;
 }

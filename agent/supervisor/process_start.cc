@@ -24,12 +24,17 @@ void Capture(const StartFrame& start, Plumbing& plumbing, Group& group) {
                                   std::move(plumbing.progress.read_end), nullptr);
 }
 
+// What would be said of every group.
+void ComplainOnce(State& state, const std::string& line) {
+  if (state.complaints.insert(line).second) Complain(line);
+}
+
 Spawned SpawnInto(State& state, uint64_t serial, const StartFrame& start, const Plumbing& plumbing,
                   int standby_fd) {
   const ScopedFd cgroup = state.cgroups.Add(serial);
   if (start.containment.asked) {
     for (const std::string& undone : state.cgroups.Contain(serial, start.containment)) {
-      if (state.uncontained.insert(undone).second) Complain(undone);
+      ComplainOnce(state, undone);
     }
   }
   SpawnRequest request;
@@ -43,15 +48,12 @@ Spawned SpawnInto(State& state, uint64_t serial, const StartFrame& start, const 
   request.cgroup_fd = cgroup.get();
   request.descriptors = state.descriptors;
   Spawned spawned = Spawn(request);
-  if (state.cgroups.usable() && !spawned.in_cgroup && spawned.pid > 0 && !state.cgroup_refused) {
-    state.cgroup_refused = true;
-    Complain(absl::StrCat("workers cannot be put into ", state.cgroups.root(),
-                          "; what they leave behind is looked for in /proc"));
-  }
-  if (start.containment.asked && state.cgroups.usable() && !spawned.in_cgroup && spawned.pid > 0) {
-    const std::string undone =
-        absl::StrCat("no job is contained: workers cannot be put into ", state.cgroups.root());
-    if (state.uncontained.insert(undone).second) Complain(undone);
+  if (state.cgroups.usable() && !spawned.in_cgroup && spawned.pid > 0) {
+    const std::string refused = absl::StrCat("workers cannot be put into ", state.cgroups.root());
+    ComplainOnce(state, absl::StrCat(refused, "; what they leave behind is looked for in /proc"));
+    if (start.containment.asked) {
+      ComplainOnce(state, absl::StrCat("no job is contained: ", refused));
+    }
   }
   return spawned;
 }

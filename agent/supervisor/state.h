@@ -131,8 +131,7 @@ struct State {
   Outbox outbox;
   Keeping keeping;
   CgroupTree cgroups;
-  bool cgroup_refused = false;
-  std::set<std::string> uncontained;  // what could not be done for a group, said once
+  std::set<std::string> complaints;  // of what cannot be done for groups; each is said once
   ScopedFd epoll;
   // Of BootNow(), for the earliest hold; `hold_armed` is what it is set to.
   ScopedFd hold_timer;

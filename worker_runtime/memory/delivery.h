@@ -11,7 +11,7 @@
 #include "cadre/result.h"
 #include "cadre/worker.h"
 #include "worker_runtime/memory/agreement.h"
-#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 
 namespace cadre::memory {
 

@@ -16,7 +16,7 @@
 #include "worker_runtime/backend/broadcast_bytes.h"
 #include "worker_runtime/checkpoint/copy_parts.h"
 #include "worker_runtime/memory/absence_notice.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/slot_file.h"
 #include "worker_runtime/memory/spill_directory.h"
 
 namespace cadre::memory {

@@ -14,8 +14,8 @@
 #include "cadre/memory_checkpoint.h"
 #include "cadre/result.h"
 #include "cadre/worker.h"
-#include "worker_runtime/memory/mapped_file.h"
-#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/files/mapped_file.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 #include "worker_runtime/memory/spill.h"
 
 namespace cadre::memory {

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/memory/mapped_file.h"
-#include "worker_runtime/memory/rank_files.h"
+#include "worker_runtime/memory/files/mapped_file.h"
+#include "worker_runtime/memory/files/rank_files.h"
 
 namespace cadre::memory {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/time.h"
 #include "cadre/status.h"
-#include "worker_runtime/memory/memory_slots.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/memory_slots.h"
+#include "worker_runtime/memory/files/slot_file.h"
 #include "worker_runtime/sockets/message_channel.h"
 #include "worker_runtime/wire/connection.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/status_matchers.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/memory/memory_slots.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/memory_slots.h"
+#include "worker_runtime/memory/files/slot_file.h"
 #include "worker_runtime/wire/connected_pair.h"
 
 namespace cadre::memory {

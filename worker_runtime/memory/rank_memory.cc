@@ -7,8 +7,8 @@
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/memory/agreement.h"
 #include "worker_runtime/memory/delivery.h"
+#include "worker_runtime/memory/files/rank_files.h"
 #include "worker_runtime/memory/neighbours.h"
-#include "worker_runtime/memory/rank_files.h"
 
 namespace cadre::memory {
 namespace {

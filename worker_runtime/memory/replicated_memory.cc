@@ -9,8 +9,8 @@
 #include "base/status_macros.h"
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/memory/mapped_file.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/mapped_file.h"
+#include "worker_runtime/memory/files/slot_file.h"
 
 namespace cadre::memory {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/memory/mapped_file.h"
+#include "worker_runtime/memory/files/mapped_file.h"
 
 namespace cadre::memory {
 namespace {

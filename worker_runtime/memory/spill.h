@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "cadre/status.h"
 #include "cadre/worker.h"
-#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 #include "worker_runtime/memory/spill_directory.h"
 
 namespace cadre::memory {

@@ -16,7 +16,7 @@
 
 #include "cadre/result.h"
 #include "cadre/status.h"
-#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 
 namespace cadre::memory {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status_matchers.h"
-#include "worker_runtime/memory/memory_slots.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/memory_slots.h"
+#include "worker_runtime/memory/files/slot_file.h"
 
 namespace cadre::memory {
 namespace {

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "worker_runtime/cuda/device.h"
 #include "worker_runtime/nccl/nccl_ranks_for_test.h"
 #include "worker_runtime/nccl/root_ids.h"
 #include "worker_runtime/testing/bus_bandwidth.h"

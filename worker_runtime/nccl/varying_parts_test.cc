@@ -1,9 +1,10 @@
 // Parts of the ranks on a GPU, or on a pretend one; skips elsewhere and says why.
 #include "worker_runtime/nccl/varying_parts.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <memory>
-#include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/status_matchers.h"

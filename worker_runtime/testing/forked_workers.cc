@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/exit_codes.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/shared_memory/futex.h"
@@ -90,9 +91,8 @@ class ForkedWorker : public Worker {
   }
 
   Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) override {
-    const absl::Duration patience =
-        std::clamp(absl::FromChrono(timeout), absl::ZeroDuration(), absl::Hours(1));
-    const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(patience);
+    const MonoTime end =
+        MonoNow() + std::clamp(absl::FromChrono(timeout), absl::ZeroDuration(), absl::Hours(1));
     for (;;) {
       uint32_t changes = 0;
       {
@@ -102,7 +102,7 @@ class ForkedWorker : public Worker {
         }
         changes = store_->changes;
       }
-      const absl::Duration left = absl::FromChrono(end - std::chrono::steady_clock::now());
+      const absl::Duration left = end - MonoNow();
       if (left <= absl::ZeroDuration()) {
         return DeadlineExceededError(absl::StrCat("no key \"", ToAbsl(key), "\" came"));
       }

@@ -72,7 +72,7 @@ bool KillCgroup(const std::string& path) {
 
 std::vector<pid_t> CgroupProcesses(const std::string& path) {
   std::vector<pid_t> pids;
-  const std::string text = ReadKernelFile(absl::StrCat(path, "/cgroup.procs")).value_or("");
+  const std::string text = KernelFileText(absl::StrCat(path, "/cgroup.procs"));
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     pid_t pid = 0;
     if (absl::SimpleAtoi(line, &pid)) pids.push_back(pid);

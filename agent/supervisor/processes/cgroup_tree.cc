@@ -43,14 +43,14 @@ bool OwnerIsDead(const std::string& path, absl::string_view name) {
 CgroupTree CgroupTree::None(std::string why) {
   CgroupTree tree;
   tree.degraded_ = std::move(why);
-  tree.FindMemoryCounter(ReadKernelFile("/proc/self/cgroup").value_or(""));
+  tree.FindMemoryCounter(KernelFileText("/proc/self/cgroup"));
   return tree;
 }
 
 CgroupTree CgroupTree::Open(const std::string& id) {
   const std::string mount = CgroupMount();
   if (mount.empty()) return None("no cgroup v2 is mounted");
-  const std::string own = ReadKernelFile("/proc/self/cgroup").value_or("");
+  const std::string own = KernelFileText("/proc/self/cgroup");
   const std::string parent = absl::StrCat(mount, PathIn(own, ""));
   const std::string root = absl::StrCat(parent, "/", kPrefix, getpid(), "-", id);
   if (mkdir(root.c_str(), 0755) != 0) {
@@ -116,7 +116,7 @@ std::vector<std::string> CgroupTree::Contain(uint64_t serial, const Containment&
   }
   if (possible.max_pids != 0 && !pids.empty()) {
     possible.max_pids = 0;
-    undone.push_back(absl::StrCat("the processes of jobs are not bounded: ", pids));
+    undone.push_back(absl::StrCat(kNoProcessLimit, pids));
   }
   for (std::string& line : ContainCgroup(PathOf(serial), possible)) {
     undone.push_back(std::move(line));
@@ -152,18 +152,17 @@ void CgroupTree::KillAll() const {
 uint64_t CgroupTree::OutOfMemoryKills(uint64_t serial) const {
   const std::string path =
       memory_per_group_ ? PathOf(serial) + "/memory.events" : shared_memory_counter_;
-  return ValueOf(ReadKernelFile(path).value_or(""), "oom_kill").value_or(0);
+  return ValueOf(KernelFileText(path), "oom_kill").value_or(0);
 }
 
 uint64_t CgroupTree::LimitReached() const {
-  return ValueOf(ReadKernelFile(own_memory_ + "/memory.events.local").value_or(""), "oom")
-      .value_or(0);
+  return ValueOf(KernelFileText(own_memory_ + "/memory.events.local"), "oom").value_or(0);
 }
 
 uint64_t CgroupTree::MemoryLimit() const {
   uint64_t limit = 0;
   // "max" where there is none.
-  const std::string text = ReadKernelFile(own_memory_ + "/memory.max").value_or("");
+  const std::string text = KernelFileText(own_memory_ + "/memory.max");
   return absl::SimpleAtoi(text, &limit) ? limit : 0;
 }
 

@@ -28,8 +28,9 @@ void Limit(const std::string& path, const Containment& containment,
            std::vector<std::string>* undone) {
   WriteKernelFile(path + "/cgroup.max.depth", kMaxDepth);
   WriteKernelFile(path + "/cgroup.max.descendants", kMaxCgroups);
-  if (containment.max_pids != 0) {
-    WriteKernelFile(path + "/pids.max", absl::StrCat(containment.max_pids));
+  if (containment.max_pids != 0 &&
+      !WriteKernelFile(path + "/pids.max", absl::StrCat(containment.max_pids))) {
+    undone->push_back(absl::StrCat(kNoProcessLimit, strerror(errno)));
   }
   if (containment.memory_bytes == 0) return;
   if (!WriteKernelFile(path + "/memory.max", absl::StrCat(containment.memory_bytes))) {

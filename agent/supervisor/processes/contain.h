@@ -12,6 +12,7 @@ namespace cadre::supervisor {
 
 // Before the reason.
 inline constexpr char kNoMemoryLimit[] = "jobs are not held to memory_per_worker: ";
+inline constexpr char kNoProcessLimit[] = "the processes of jobs are not bounded: ";
 
 // `path`: the cgroup, empty yet. What cannot be done here, a line each, and the rest is done.
 std::vector<std::string> ContainCgroup(const std::string& path, const Containment& containment);

@@ -76,7 +76,7 @@ class PassOnTest : public ::testing::Test {
     for (const std::string& path : {service_, beside_}) EXPECT_TRUE(RemoveCgroup(path)) << path;
   }
   bool Passes(const std::string& path) const {
-    const std::string text = ReadKernelFile(path + "/cgroup.subtree_control").value_or("");
+    const std::string text = KernelFileText(path + "/cgroup.subtree_control");
     return text.find(controller_) != std::string::npos;
   }
 
@@ -88,7 +88,7 @@ TEST_F(PassOnTest, WhoIsAloneThereMovesAsideForIt) {
   EXPECT_EQ(PassOn(controller_, service_, root_), "");
   EXPECT_TRUE(Passes(service_));
   EXPECT_TRUE(Passes(root_));
-  const std::string own = PathIn(ReadKernelFile("/proc/self/cgroup").value_or(""), "");
+  const std::string own = PathIn(KernelFileText("/proc/self/cgroup"), "");
   EXPECT_EQ(CgroupMount() + own, service_ + "/cadre-agent");
   EXPECT_EQ(PassOn(controller_, service_, root_), "") << "again";
 }

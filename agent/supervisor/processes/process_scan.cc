@@ -53,7 +53,7 @@ std::optional<ProcessInfo> InspectProcess(pid_t pid) {
 }
 
 std::string KernelFunction(const std::string& directory) {
-  std::string name = ReadKernelFile(absl::StrCat(directory, "/wchan")).value_or("");
+  std::string name = KernelFileText(absl::StrCat(directory, "/wchan"));
   absl::StripAsciiWhitespace(&name);
   return name == "0" ? "" : name;
 }

@@ -55,6 +55,13 @@ TEST(ScatterParallelErrors, DevicesThatCannotBe) {
       invalid("parameter 'weight' is on " + NameOf(0) + ", and the first device is " + NameOf(1)));
 }
 
+TEST(ScatterParallelErrors, DevicesThatLibtorchDoesNotKnow) {
+  torch::nn::Linear linear(2, 2);
+  EXPECT_THAT(
+      CreateOn({c10::DeviceType::FPGA}, linear),
+      StatusIs(StatusCode::kInternal, HasSubstr("not linked with support for fpga devices")));
+}
+
 TEST(ScatterParallelErrors, ABufferIsNamed) {
   const auto probe = std::make_shared<TensorProbe>(Identity);
   probe->weight.set_data(probe->weight.to(pretend::Device(0)));

@@ -13,7 +13,6 @@
 #ifndef CADRE_TORCH_CHECKPOINTED_H_
 #define CADRE_TORCH_CHECKPOINTED_H_
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>

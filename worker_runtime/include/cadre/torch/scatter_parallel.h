@@ -73,6 +73,7 @@ class ScatterParallel {
  public:
   //   INVALID_ARGUMENT  a device is named twice, or they are of several kinds; a parameter or
   //                     buffer, which is named, is not on the first one
+  //   INTERNAL          this libtorch does not know their kind
   static Result<std::unique_ptr<ScatterParallel>> Create(std::shared_ptr<Module> module,
                                                          ScatterParallelOptions options = {}) {
     CADRE_ASSIGN_OR_RETURN(options, internal::PrepareScatter(*module, std::move(options)));

@@ -1,6 +1,6 @@
 // A file of a folder in memory, mapped whole. Owned by one thread.
-#ifndef CADRE_WORKER_RUNTIME_MEMORY_MAPPED_FILE_H_
-#define CADRE_WORKER_RUNTIME_MEMORY_MAPPED_FILE_H_
+#ifndef CADRE_WORKER_RUNTIME_MEMORY_FILES_MAPPED_FILE_H_
+#define CADRE_WORKER_RUNTIME_MEMORY_FILES_MAPPED_FILE_H_
 
 #include <cstddef>
 #include <string>
@@ -33,4 +33,4 @@ class MappedFile {
 
 }  // namespace cadre::memory
 
-#endif  // CADRE_WORKER_RUNTIME_MEMORY_MAPPED_FILE_H_
+#endif  // CADRE_WORKER_RUNTIME_MEMORY_FILES_MAPPED_FILE_H_

@@ -1,14 +1,14 @@
 // What a node's folder in memory holds of each rank: "rank-R.N" are a rank's own states, "copy-R.N"
 // what a rank of another node gave this one to keep.
-#ifndef CADRE_WORKER_RUNTIME_MEMORY_RANK_FILES_H_
-#define CADRE_WORKER_RUNTIME_MEMORY_RANK_FILES_H_
+#ifndef CADRE_WORKER_RUNTIME_MEMORY_FILES_RANK_FILES_H_
+#define CADRE_WORKER_RUNTIME_MEMORY_FILES_RANK_FILES_H_
 
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/slot_file.h"
 
 namespace cadre::memory {
 
@@ -35,4 +35,4 @@ void RemoveOthers(const std::string& directory,
 
 }  // namespace cadre::memory
 
-#endif  // CADRE_WORKER_RUNTIME_MEMORY_RANK_FILES_H_
+#endif  // CADRE_WORKER_RUNTIME_MEMORY_FILES_RANK_FILES_H_

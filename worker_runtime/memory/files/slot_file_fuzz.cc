@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/slot_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cadre;

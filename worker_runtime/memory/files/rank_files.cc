@@ -1,4 +1,4 @@
-#include "worker_runtime/memory/rank_files.h"
+#include "worker_runtime/memory/files/rank_files.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/slot_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

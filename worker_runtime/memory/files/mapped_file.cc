@@ -1,4 +1,4 @@
-#include "worker_runtime/memory/mapped_file.h"
+#include "worker_runtime/memory/files/mapped_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

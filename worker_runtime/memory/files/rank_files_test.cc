@@ -1,4 +1,4 @@
-#include "worker_runtime/memory/rank_files.h"
+#include "worker_runtime/memory/files/rank_files.h"
 
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 
 namespace cadre::memory {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 // Some checkpoints of one owner, each in a file of a folder in memory. A state is whole once it is
 // committed; what a killed process was writing is not. One thread of one process writes at a time;
 // others may read what was committed.
-#ifndef CADRE_WORKER_RUNTIME_MEMORY_MEMORY_SLOTS_H_
-#define CADRE_WORKER_RUNTIME_MEMORY_MEMORY_SLOTS_H_
+#ifndef CADRE_WORKER_RUNTIME_MEMORY_FILES_MEMORY_SLOTS_H_
+#define CADRE_WORKER_RUNTIME_MEMORY_FILES_MEMORY_SLOTS_H_
 
 #include <atomic>
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker_runtime/memory/mapped_file.h"
-#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/files/mapped_file.h"
+#include "worker_runtime/memory/files/slot_file.h"
 
 namespace cadre::memory {
 
@@ -61,4 +61,4 @@ class MemorySlots {
 
 }  // namespace cadre::memory
 
-#endif  // CADRE_WORKER_RUNTIME_MEMORY_MEMORY_SLOTS_H_
+#endif  // CADRE_WORKER_RUNTIME_MEMORY_FILES_MEMORY_SLOTS_H_

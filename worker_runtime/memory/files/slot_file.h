@@ -1,6 +1,6 @@
 // A file in memory that holds one state: a header, written last, says of which step it is.
-#ifndef CADRE_WORKER_RUNTIME_MEMORY_SLOT_FILE_H_
-#define CADRE_WORKER_RUNTIME_MEMORY_SLOT_FILE_H_
+#ifndef CADRE_WORKER_RUNTIME_MEMORY_FILES_SLOT_FILE_H_
+#define CADRE_WORKER_RUNTIME_MEMORY_FILES_SLOT_FILE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker_runtime/memory/mapped_file.h"
+#include "worker_runtime/memory/files/mapped_file.h"
 
 namespace cadre::memory {
 
@@ -37,4 +37,4 @@ absl::StatusOr<MappedFile> MapState(const std::string& path, size_t bytes);
 
 }  // namespace cadre::memory
 
-#endif  // CADRE_WORKER_RUNTIME_MEMORY_SLOT_FILE_H_
+#endif  // CADRE_WORKER_RUNTIME_MEMORY_FILES_SLOT_FILE_H_
