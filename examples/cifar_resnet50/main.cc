@@ -1,9 +1,9 @@
 // cifar_resnet50: see README.md.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
+#include "../exceptions/exceptions.h"
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/connect.h"
@@ -77,12 +77,7 @@ int main(int argc, char** argv) {
   cadre::Result<cadre::World> world = cadre::Connect(communication);
   if (!world.ok()) return Fail("", world.status());
   const std::string who = "rank " + std::to_string(world->worker->rank()) + ": ";
-  try {
-    const cadre::Status status = cadre::cifar::Train(*world, options);
-    return status.ok() ? 0 : Fail(who, status);
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return Fail(who, cadre::InternalError(what.substr(0, what.find('\n'))));
-  }
+  const cadre::Status status =
+      cadre::WithoutExceptions([&] { return cadre::cifar::Train(*world, options); });
+  return status.ok() ? 0 : Fail(who, status);
 }

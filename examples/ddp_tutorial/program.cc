@@ -1,9 +1,8 @@
 #include "program.h"
 
 #include <cstdio>
-#include <exception>
-#include <string>
 
+#include "../exceptions/exceptions.h"
 #include "cadre/connect.h"
 #include "cadre/status_macros.h"
 
@@ -18,16 +17,6 @@ Status Run(const std::function<Status(Worker&, Communicator&)>& body) {
 }
 
 }  // namespace
-
-Status WithoutExceptions(const std::function<Status()>& body) {
-  try {
-    return body();
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return InternalError(what.substr(0, what.find('\n')));
-  }
-}
 
 int ExitStatus(const char* program, const Status& status) {
   if (status.ok()) return 0;

@@ -14,9 +14,6 @@ namespace cadre {
 // For every exchange between ranks.
 inline constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 
-// What `body` returns, or as a status what libtorch threw in it.
-Status WithoutExceptions(const std::function<Status()>& body);
-
 // main()'s result; says on standard error what went wrong.
 int ExitStatus(const char* program, const Status& status);
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "../exceptions/exceptions.h"
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "basic_training.h"

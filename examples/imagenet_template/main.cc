@@ -1,10 +1,10 @@
 // imagenet_template: see README.md.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "../device/device.h"
+#include "../exceptions/exceptions.h"
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/connect.h"
@@ -102,13 +102,7 @@ void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
 
 // As this rank.
 cadre::Status TrainRank(cadre::World& world, const cadre::imagenet::TrainOptions& options) {
-  try {
-    return cadre::imagenet::Train(world, options);
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return cadre::InternalError(what.substr(0, what.find('\n')));
-  }
+  return cadre::WithoutExceptions([&] { return cadre::imagenet::Train(world, options); });
 }
 
 // Starts the ranks of this machine, where nobody else has.

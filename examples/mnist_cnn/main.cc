@@ -1,9 +1,9 @@
 // mnist_cnn: see README.md.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
+#include "../exceptions/exceptions.h"
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/result.h"
@@ -96,12 +96,7 @@ int main(int argc, char** argv) {
   auto worker = cadre::Worker::Connect();
   if (!worker.ok()) return Fail("", worker.status());
   const std::string who = "rank " + std::to_string((*worker)->rank()) + ": ";
-  try {
-    const cadre::Result<int> status = cadre::mnist::Train(**worker, options);
-    return status.ok() ? *status : Fail(who, status.status());
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return Fail(who, cadre::InternalError(what.substr(0, what.find('\n'))));
-  }
+  const cadre::Result<int> status =
+      cadre::WithoutExceptions([&] { return cadre::mnist::Train(**worker, options); });
+  return status.ok() ? *status : Fail(who, status.status());
 }

@@ -78,7 +78,7 @@ class Block : public torch::nn::Module {
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const Shape& shape)
-      : checkpoint_activations_(shape.checkpoint_activations),
+      : shape_(shape),
         tokens_(register_module("tokens", torch::nn::Embedding(shape.vocabulary, shape.width))),
         places_(register_module("places", torch::nn::Embedding(shape.context, shape.width))),
         last_(register_module("last",
@@ -93,6 +93,8 @@ class Gpt : public torch::nn::Module {
     }
   }
 
+  const Shape& shape() const { return shape_; }
+
   // What FullySharded shards as a unit.
   static std::string BlockName(int64_t layer) { return "block" + std::to_string(layer); }
 
@@ -100,13 +102,13 @@ class Gpt : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids) {
     torch::Tensor x = tokens_(ids) + places_->weight.narrow(0, 0, ids.size(1));
     for (const auto& block : blocks_) {
-      x = checkpoint_activations_ ? nn::Checkpointed(*block, x) : nn::CallUnit(*block, x);
+      x = shape_.checkpoint_activations ? nn::Checkpointed(*block, x) : nn::CallUnit(*block, x);
     }
     return head_(last_(x));
   }
 
  private:
-  const bool checkpoint_activations_;
+  const Shape shape_;
   torch::nn::Embedding tokens_, places_;
   std::vector<std::shared_ptr<Block>> blocks_;
   torch::nn::LayerNorm last_;

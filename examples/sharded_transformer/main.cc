@@ -1,9 +1,9 @@
 // sharded_transformer: see README.md.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
+#include "../exceptions/exceptions.h"
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/connect.h"
@@ -81,13 +81,7 @@ Status Run(const TrainOptions& options) {
   }
   if (options.prompt.empty()) return InvalidArgumentError("--prompt is empty");
   CADRE_ASSIGN_OR_RETURN(const World world, Connect());
-  try {
-    return Train(world, options);
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return InternalError(what.substr(0, what.find('\n')));
-  }
+  return WithoutExceptions([&] { return Train(world, options); });
 }
 
 }  // namespace

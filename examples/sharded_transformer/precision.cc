@@ -1,9 +1,8 @@
 #include "precision.h"
 
-#include <algorithm>
-#include <exception>
 #include <optional>
 
+#include "../exceptions/exceptions.h"
 #include "cadre/torch/autocast.h"
 #include "torch/version.h"
 
@@ -33,21 +32,17 @@ torch::Tensor ForwardIn(torch::ScalarType type, const torch::Device& device,
 
 Status CheckTrains(Gpt& net, const torch::Device& device, torch::ScalarType type) {
   if (type == torch::kFloat32) return OkStatus();
-  std::string what;
-  try {
+  const Status trained = WithoutExceptions([&] {
     const torch::Tensor ids =
         torch::zeros({1, 1}, torch::TensorOptions(device).dtype(torch::kLong));
     ForwardIn(type, device, [&] { return net.forward(ids); }).sum().backward();
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    what = error.what();
-    what.erase(std::min(what.find('\n'), what.size()));
-  }
+    return OkStatus();
+  });
   for (torch::Tensor& parameter : net.parameters()) parameter.mutable_grad().reset();
-  if (what.empty()) return OkStatus();
+  if (trained.ok()) return OkStatus();
   return FailedPreconditionError("--precision " + NameOf(type) +
                                  ": libtorch " TORCH_VERSION " cannot train the model in it on " +
-                                 device.str() + " (" + what +
+                                 device.str() + " (" + trained.message() +
                                  "); take a newer libtorch, another precision, or a GPU");
 }
 

@@ -34,9 +34,9 @@ HeldBytes HeldOf(const std::vector<torch::Tensor>& parameters, AdamW& optimizer)
 }
 
 // The parameters stay where they are, since wrappers know their memory.
-void LoadInto(Gpt& net, const Shape& shape, torch::serialize::InputArchive& archive) {
+void LoadInto(Gpt& net, torch::serialize::InputArchive& archive) {
   const torch::NoGradGuard no_grad;
-  Gpt loaded(shape);
+  Gpt loaded(net.shape());
   loaded.load(archive);
   const auto from = loaded.parameters(), to = net.parameters();
   for (size_t i = 0; i < to.size(); ++i) torch::Tensor(to[i]).copy_(from[i]);
@@ -52,11 +52,11 @@ nn::DataParallelOptions OptionsWith(const nn::ShardedGradScaler& scaler) {
 
 class Replicated : public Strategy {
  public:
-  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
+  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net,
                                                 const AdamWOptions& options,
                                                 Communicator& communicator,
                                                 nn::ShardedGradScaler& scaler) {
-    std::unique_ptr<Replicated> made(new Replicated(net, shape, options, scaler));
+    std::unique_ptr<Replicated> made(new Replicated(net, options, scaler));
     CADRE_ASSIGN_OR_RETURN(made->model_,
                            nn::DataParallel<Gpt>::Create(net, communicator, OptionsWith(scaler)));
     return std::unique_ptr<Strategy>(std::move(made));
@@ -80,21 +80,16 @@ class Replicated : public Strategy {
   }
   Status Load(torch::serialize::InputArchive& model,
               torch::serialize::InputArchive& optimizer) override {
-    LoadInto(*net_, shape_, model);
+    LoadInto(*net_, model);
     optimizer_.load(optimizer);
     return OkStatus();
   }
 
  private:
-  Replicated(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options,
-             nn::ShardedGradScaler& scaler)
-      : Strategy(scaler),
-        net_(std::move(net)),
-        shape_(shape),
-        optimizer_(net_->parameters(), options) {}
+  Replicated(std::shared_ptr<Gpt> net, const AdamWOptions& options, nn::ShardedGradScaler& scaler)
+      : Strategy(scaler), net_(std::move(net)), optimizer_(net_->parameters(), options) {}
 
   const std::shared_ptr<Gpt> net_;
-  const Shape shape_;
   AdamW optimizer_;
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
 };
@@ -102,11 +97,11 @@ class Replicated : public Strategy {
 // ShardedDataParallel is a DataParallel.
 class ShardedState : public Strategy {
  public:
-  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
+  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net,
                                                 const AdamWOptions& options, bool shards_gradients,
                                                 Communicator& communicator,
                                                 nn::ShardedGradScaler& scaler) {
-    std::unique_ptr<ShardedState> made(new ShardedState(net, shape, options, scaler));
+    std::unique_ptr<ShardedState> made(new ShardedState(net, options, scaler));
     CADRE_ASSIGN_OR_RETURN(made->optimizer_,
                            nn::ShardedOptimizer::Create(*net, made->adam_, communicator));
     if (shards_gradients) {
@@ -136,17 +131,15 @@ class ShardedState : public Strategy {
   }
   Status Load(torch::serialize::InputArchive& model,
               torch::serialize::InputArchive& optimizer) override {
-    LoadInto(*net_, shape_, model);
+    LoadInto(*net_, model);
     return optimizer_->LoadState(optimizer);
   }
 
  private:
-  ShardedState(std::shared_ptr<Gpt> net, const Shape& shape, const AdamWOptions& options,
-               nn::ShardedGradScaler& scaler)
-      : Strategy(scaler), net_(std::move(net)), shape_(shape), adam_(net_->parameters(), options) {}
+  ShardedState(std::shared_ptr<Gpt> net, const AdamWOptions& options, nn::ShardedGradScaler& scaler)
+      : Strategy(scaler), net_(std::move(net)), adam_(net_->parameters(), options) {}
 
   const std::shared_ptr<Gpt> net_;
-  const Shape shape_;
   AdamW adam_;
   std::unique_ptr<nn::ShardedOptimizer> optimizer_;
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
@@ -155,12 +148,12 @@ class ShardedState : public Strategy {
 // So many ranks share each replica out: one node's, or all.
 class ShardedModel : public Strategy {
  public:
-  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net, const Shape& shape,
+  static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net,
                                                 const AdamWOptions& options, int replica_ranks,
                                                 Communicator& communicator,
                                                 nn::ShardedGradScaler& scaler) {
     std::vector<std::string> blocks;
-    for (int64_t i = 0; i < shape.layers; ++i) blocks.push_back(Gpt::BlockName(i));
+    for (int64_t i = 0; i < net->shape().layers; ++i) blocks.push_back(Gpt::BlockName(i));
     CADRE_ASSIGN_OR_RETURN(nn::HybridGroups groups, nn::SplitByNode(communicator, replica_ranks));
     nn::FullyShardedOptions among;
     among.replicas = groups.replicas.get();
@@ -207,18 +200,18 @@ class ShardedModel : public Strategy {
 }  // namespace
 
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
-                                               const Shape& shape, double learning_rate,
-                                               Communicator& communicator, int local_size,
+                                               double learning_rate, const World& world,
                                                nn::ShardedGradScaler& scaler) {
   const AdamWOptions options = AdamWOptions(learning_rate).weight_decay(0.01);
-  if (name == "ddp") return Replicated::Make(std::move(net), shape, options, communicator, scaler);
-  if (name == "fsdp" || name == "hybrid") {
-    const int replica_ranks = name == "hybrid" ? local_size : communicator.size();
-    return ShardedModel::Make(std::move(net), shape, options, replica_ranks, communicator, scaler);
-  }
+  Communicator& communicator = *world.communicator;
+  if (name == "ddp") return Replicated::Make(std::move(net), options, communicator, scaler);
   if (name == "oss" || name == "sharded") {
-    return ShardedState::Make(std::move(net), shape, options, name == "sharded", communicator,
-                              scaler);
+    return ShardedState::Make(std::move(net), options, name == "sharded", communicator, scaler);
+  }
+  if (name == "fsdp" || name == "hybrid") {
+    const int replica_ranks =
+        name == "hybrid" ? world.worker->place().local_world_size : communicator.size();
+    return ShardedModel::Make(std::move(net), options, replica_ranks, communicator, scaler);
   }
   return InvalidArgumentError("there is no strategy '" + name +
                               "'; expected ddp, oss, sharded, fsdp or hybrid");

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cadre/communicator.h"
+#include "cadre/connect.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
 #include "cadre/torch/sharded_grad_scaler.h"
@@ -49,12 +49,10 @@ class Strategy {
 };
 
 // ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;
-// fsdp: the parameters, too; hybrid: the same within each node, which has `local_size` ranks.
-// AdamW. The communicator and the scaler, which may be one that is not enabled, must outlive it.
-// INVALID_ARGUMENT: it is none of these.
+// fsdp: the parameters, too; hybrid: the same within each node. AdamW. The world and the scaler,
+// which may be one that is not enabled, must outlive it. INVALID_ARGUMENT: it is none of these.
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
-                                               const Shape& shape, double learning_rate,
-                                               Communicator& communicator, int local_size,
+                                               double learning_rate, const World& world,
                                                nn::ShardedGradScaler& scaler);
 
 }  // namespace cadre::transformer

@@ -30,7 +30,8 @@ double Kibi(size_t bytes) { return static_cast<double>(bytes) / 1024; }
 class Training {
  public:
   Training(const World& world, const TrainOptions& options)
-      : worker_(*world.worker),
+      : world_(world),
+        worker_(*world.worker),
         communicator_(*world.communicator),
         options_(options),
         device_(torch::kCPU) {}
@@ -86,9 +87,8 @@ class Training {
     scaling.enabled = type_ == torch::kFloat16;
     scaling.init_scale = options_.loss_scale;
     CADRE_ASSIGN_OR_RETURN(scaler_, nn::ShardedGradScaler::Create(communicator_, scaling));
-    CADRE_ASSIGN_OR_RETURN(strategy_,
-                           MakeStrategy(options_.strategy, net, shape, options_.learning_rate,
-                                        communicator_, worker_.place().local_world_size, *scaler_));
+    CADRE_ASSIGN_OR_RETURN(
+        strategy_, MakeStrategy(options_.strategy, net, options_.learning_rate, world_, *scaler_));
     return OkStatus();
   }
 
@@ -200,6 +200,7 @@ class Training {
     return OkStatus();
   }
 
+  const World& world_;
   Worker& worker_;
   Communicator& communicator_;
   const TrainOptions& options_;

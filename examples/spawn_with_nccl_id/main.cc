@@ -8,12 +8,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "../exceptions/exceptions.h"
 #include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/communicator.h"
@@ -65,13 +65,7 @@ Status TrainOnGpu(const Options& options, const std::string& id, int gpus) {
                          nccl::ConnectNccl(id, options.local_rank, options.processes, connecting));
   TrainOptions training = options.training;
   training.timeout = connecting.timeout;
-  try {
-    return Train(*communicator, training);
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return InternalError(what.substr(0, what.find('\n')));
-  }
+  return WithoutExceptions([&] { return Train(*communicator, training); });
 }
 
 // A process that the parent started. Whatever it waits for has a deadline.

@@ -1,6 +1,5 @@
 #include "train.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/number_after.h"
 
 namespace cadre {
 namespace {
@@ -68,10 +69,7 @@ TEST(MnistCnnTest, WithSingasSettingsItIsAsGoodAsSingasTable) {
                               "7936"});
   ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
   const std::string& said = run->standard_output();
-  const std::string before = "test accuracy ";
-  const size_t at = said.rfind(before);
-  ASSERT_NE(at, std::string::npos) << said;
-  EXPECT_GE(std::atof(said.c_str() + at + before.size()), 0.956) << said;
+  EXPECT_GE(NumberAfter(said, "test accuracy "), 0.956) << said;
 }
 
 TEST(MnistCnnTest, OneWayToSynchronizeAtATime) {

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/number_after.h"
 #include "tests/examples/transformer_runs.h"
 
 namespace cadre {
@@ -17,7 +17,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using transformer::kTraining;
 using transformer::LossOf;
-using transformer::NumberAfter;
 using transformer::Start;
 
 // A training that each strategy in turn goes on with, whose scale is much too large at first.

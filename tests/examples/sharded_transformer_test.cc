@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/number_after.h"
 #include "tests/examples/transformer_runs.h"
 
 namespace cadre {
@@ -19,7 +19,6 @@ using transformer::kProgram;
 using transformer::kSmall;
 using transformer::kTraining;
 using transformer::LossOf;
-using transformer::NumberAfter;
 using transformer::Start;
 
 TEST(ShardedTransformerTest, AllStrategiesComputeTheSame_AndRanksKeepTheirShare) {

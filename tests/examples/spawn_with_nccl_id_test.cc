@@ -1,16 +1,15 @@
 // Processes that share one NCCL id: with GPUs they train to the end, without they say why they
 // stop.
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/number_after.h"
 
 namespace cadre {
 namespace {
@@ -32,12 +31,6 @@ std::unique_ptr<Process> StartOnPretendGpus(int gpus, const std::vector<std::str
   return StartCadre(arguments, {{"CADRE_CUDART_LIBRARY", kPretendGpu},
                                 {"CADRE_NCCL_LIBRARY", kPretendGpu},
                                 {"CADRE_PRETEND_GPUS", absl::StrCat(gpus)}});
-}
-
-// Behind the last `before`; -1: it is not said.
-double NumberAfter(const std::string& output, const std::string& before) {
-  const size_t at = output.rfind(before);
-  return at == std::string::npos ? -1 : std::atof(output.c_str() + at + before.size());
 }
 
 // "0123456789abcdef" of "minted an id, fingerprint 0123456789abcdef".

@@ -2,7 +2,6 @@
 #ifndef CADRE_TESTS_EXAMPLES_TRANSFORMER_RUNS_H_
 #define CADRE_TESTS_EXAMPLES_TRANSFORMER_RUNS_H_
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/examples/number_after.h"
 
 namespace cadre::transformer {
 
@@ -30,12 +30,6 @@ inline std::unique_ptr<Process> Start(int ranks, const std::string& strategy,
   arguments.insert(arguments.end(), size.begin(), size.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return StartStandalone(arguments);
-}
-
-// The number behind `before`; -1: it is not said.
-inline double NumberAfter(const std::string& output, const std::string& before) {
-  const size_t at = output.rfind(before);
-  return at == std::string::npos ? -1 : std::atof(output.c_str() + at + before.size());
 }
 
 inline double LossOf(const std::string& output, int step) {

@@ -2,7 +2,6 @@
 // that step, and it ends with the bits of one that nothing happened to.
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

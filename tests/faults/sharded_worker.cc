@@ -5,33 +5,33 @@
 //
 //   sharded_worker memory|directory DIRECTORY STEPS KILLS
 //
-// memory: each rank saves its own part in its node's memory; directory: rank 0 saves the whole
-// state in DIRECTORY. The parameters in which it ends are written to DIRECTORY/parameters.
+// memory: each rank saves its part of the state in its node's memory; directory: in a checkpoint in
+// DIRECTORY. The parameters in which it ends are written to DIRECTORY/parameters.
 #include <signal.h>
-#include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "cadre/checkpoint.h"
 #include "cadre/in_place.h"
 #include "cadre/memory_checkpoint.h"
+#include "cadre/sharded_checkpoint.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/archive_file.h"
 #include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/sharded_checkpoint.h"
 #include "tests/faults/mortal_communicator.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/adamw.h"
-#include "torch/serialize.h"
 #include "torch/utils.h"
 
 namespace cadre {
@@ -119,113 +119,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head{nullptr};
 };
 
-// Where the state is kept, of all ranks or each rank's own.
-class Store {
- public:
-  virtual ~Store() = default;
-  // The step after which training goes on; 0: from the beginning.
-  virtual Result<int64_t> Load() = 0;
-  virtual Status Save(int64_t step, Doom& doom) = 0;
-};
-
 using Model = nn::FullySharded<Net>;
-
-// This rank's part.
-class InMemory : public Store {
- public:
-  InMemory(Worker& worker, Model& model, torch::optim::AdamW& adam)
-      : worker_(worker), model_(model), adam_(adam) {}
-
-  Result<int64_t> Load() override {
-    CADRE_ASSIGN_OR_RETURN(memory_, MemoryCheckpoint::Open(worker_, {}));
-    CADRE_ASSIGN_OR_RETURN(const std::optional<SavedState> saved, memory_->Latest());
-    if (!saved) return 0;
-    std::istringstream text(std::string(saved->bytes.begin(), saved->bytes.end()));
-    torch::serialize::InputArchive archive, adam;
-    archive.load_from(text);
-    const torch::NoGradGuard no_grad;
-    const std::vector<torch::Tensor> shards = model_.shards();
-    for (size_t i = 0; i < shards.size(); ++i) {
-      torch::Tensor shard;
-      archive.read("shard" + std::to_string(i), shard);
-      torch::Tensor(shards[i]).copy_(shard);
-    }
-    archive.read("adam", adam);
-    adam_.load(adam);
-    return saved->step;
-  }
-
-  Status Save(int64_t step, Doom& doom) override {
-    torch::serialize::OutputArchive archive, adam;
-    const std::vector<torch::Tensor> shards = model_.shards();
-    for (size_t i = 0; i < shards.size(); ++i) {
-      archive.write("shard" + std::to_string(i), shards[i].detach());
-    }
-    adam_.save(adam);
-    archive.write("adam", adam);
-    std::ostringstream text;
-    archive.save_to(text);
-    bytes_ = text.str();
-    const StatePart part = {bytes_.data(), bytes_.size()};
-    doom.MeetOnce(kSave, false);
-    CADRE_RETURN_IF_ERROR(memory_->Save(step, {&part, 1}));
-    doom.MeetOnce(kSave, true);
-    // Who waits loses nothing but the step in which a rank dies.
-    return memory_->Wait();
-  }
-
- private:
-  Worker& worker_;
-  Model& model_;
-  torch::optim::AdamW& adam_;
-  std::string bytes_;  // goes after `memory_`
-  std::unique_ptr<MemoryCheckpoint> memory_;
-};
-
-// The whole, by rank 0.
-class InDirectory : public Store {
- public:
-  InDirectory(Worker& worker, Model& model, torch::optim::AdamW& adam, const std::string& directory)
-      : worker_(worker), model_(model), adam_(adam), checkpoints_(directory + "/checkpoints") {}
-
-  Result<int64_t> Load() override {
-    CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
-                           LoadNewest(worker_, checkpoints_, kPatience));
-    if (!newest.checkpoint) return 0;
-    torch::serialize::InputArchive archive, model, adam;
-    archive.load_from(newest.checkpoint->path);
-    archive.read("model", model);
-    archive.read("adam", adam);
-    CADRE_RETURN_IF_ERROR(model_.LoadState(model));
-    CADRE_RETURN_IF_ERROR(model_.LoadOptimizerState(adam_, adam));
-    return newest.checkpoint->step;
-  }
-
-  Status Save(int64_t step, Doom& doom) override {
-    torch::serialize::OutputArchive model, adam;
-    CADRE_RETURN_IF_ERROR(model_.SaveState(model));
-    CADRE_RETURN_IF_ERROR(model_.SaveOptimizerState(adam_, adam));
-    doom.MeetOnce(kSave, false);
-    const auto write = [&](const std::string& path) -> Status {
-      torch::serialize::OutputArchive archive;
-      archive.write("model", model);
-      archive.write("adam", adam);
-      CADRE_RETURN_IF_ERROR(SaveArchive(archive, path));
-      doom.MeetOnce(kSave, true);
-      return OkStatus();
-    };
-    CADRE_RETURN_IF_ERROR(SaveCheckpoint(worker_, checkpoints_, step, write, kPatience));
-    // Of the ranks that do not write.
-    doom.MeetOnce(kSave, true);
-    return OkStatus();
-  }
-
- private:
-  Worker& worker_;
-  Model& model_;
-  torch::optim::AdamW& adam_;
-  const CheckpointDirectory checkpoints_;
-};
 
 struct Options {
   bool in_memory = false;
@@ -248,25 +142,49 @@ class Training {
     CADRE_ASSIGN_OR_RETURN(
         model_, Model::Create(std::make_shared<Net>(doom_), Net::Names(), communicator_));
     adam_.emplace(model_->shards(), torch::optim::AdamWOptions(0.01).weight_decay(0.1));
-    std::unique_ptr<Store> store;
-    if (options_.in_memory) {
-      store = std::make_unique<InMemory>(worker_, *model_, *adam_);
-    } else {
-      store = std::make_unique<InDirectory>(worker_, *model_, *adam_, options_.directory);
-    }
-    CADRE_ASSIGN_OR_RETURN(int64_t done, store->Load());
+    CADRE_ASSIGN_OR_RETURN(int64_t done, Load());
     std::printf("life generation=%d after=%d\n", static_cast<int>(worker_.place().generation),
                 static_cast<int>(done));
     doom_ = Doom(worker_.place(), options_.kills, done);
     while (done < options_.steps) {
       doom_.At(++done);
       CADRE_RETURN_IF_ERROR(Step(done));
-      CADRE_RETURN_IF_ERROR(store->Save(done, doom_));
+      CADRE_RETURN_IF_ERROR(Save(done));
     }
     return WriteParameters();
   }
 
  private:
+  // The step after which training goes on; 0: from the beginning.
+  Result<int64_t> Load() {
+    ShardedCheckpointOptions waiting;
+    waiting.timeout = kPatience;
+    CADRE_ASSIGN_OR_RETURN(checkpoint_, ShardedCheckpoint::Open(
+                                            worker_, options_.directory + "/checkpoints", waiting));
+    if (options_.in_memory) {
+      CADRE_ASSIGN_OR_RETURN(memory_, MemoryCheckpoint::Open(worker_, {}));
+    }
+    CADRE_ASSIGN_OR_RETURN(const auto latest, checkpoint_->Latest(memory_.get()));
+    if (!latest) return 0;
+    CADRE_RETURN_IF_ERROR(nn::LoadShards(*model_, *adam_, latest->shards));
+    return latest->shards.step();
+  }
+
+  Status Save(int64_t step) {
+    CADRE_ASSIGN_OR_RETURN(state_, nn::ShardsOf(*model_, *adam_));
+    doom_.MeetOnce(kSave, false);
+    if (memory_ != nullptr) {
+      CADRE_ASSIGN_OR_RETURN(const auto parts, state_->Parts(step));
+      CADRE_RETURN_IF_ERROR(memory_->Save(step, parts));
+    } else {
+      CADRE_RETURN_IF_ERROR(checkpoint_->Save(step, *state_));
+    }
+    // A thread copies or writes it now.
+    doom_.MeetOnce(kSave, true);
+    // Who waits loses nothing but the step in which a rank dies.
+    return memory_ != nullptr ? memory_->Wait() : checkpoint_->Wait();
+  }
+
   Status Step(int64_t step) {
     const torch::Tensor numbers =
         torch::arange(4 * kWidth) + 31 * worker_.rank() + 1009 * static_cast<int>(step);
@@ -302,12 +220,15 @@ class Training {
   MortalCommunicator communicator_;
   std::unique_ptr<Model> model_;
   std::optional<torch::optim::AdamW> adam_;
+  std::optional<ShardedState> state_;  // of which `memory_` may still copy when it goes
+  std::unique_ptr<ShardedCheckpoint> checkpoint_;
+  std::unique_ptr<MemoryCheckpoint> memory_;
 };
 
-// What ranks share is nothing: each has its own from the store.
+// Ranks give each other nothing: each loads its own part.
 class NothingToShare : public InPlaceState {
  public:
-  int64_t position() const override { return 0; }
+  int64_t position() const override { return -1; }
   Result<std::string> Save() const override { return std::string(); }
   Status Load(std::string_view) override { return OkStatus(); }
 };

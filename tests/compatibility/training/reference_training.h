@@ -4,6 +4,7 @@
 #define CADRE_TESTS_COMPATIBILITY_TRAINING_REFERENCE_TRAINING_H_
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -91,6 +92,13 @@ inline double LargestDifference(
     worst = Larger(worst, difference(one.detach(), theirs));
   }
   return worst;
+}
+
+// That a difference was found (it is not negative), and is no more than that.
+inline void ExpectAtMost(double tolerance, double difference) {
+  std::printf("largest difference: %g\n", difference);
+  EXPECT_GE(difference, 0);
+  EXPECT_LE(difference, tolerance);
 }
 
 // Rank 0's result of `train`, which all ranks run.
