@@ -35,20 +35,16 @@ std::string RankName(const ShardRoute& route) {
 }
 
 FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, const ShardTypes& types,
-                             const ShardRoute& route)
+                             const torch::Device& device, const ShardRoute& route)
     : members_(std::move(members)), trained_(trained), types_(types), route_(route) {
   const torch::NoGradGuard no_grad;
   LayOut();
-  const auto options = members_.front().tensor.options().requires_grad(false);
-  torch::Tensor whole = torch::zeros({count_}, options.dtype(types_.kept));
-  for (size_t m = 0; m < members_.size(); ++m) {
-    MemberOf(whole, m).copy_(members_[m].tensor.detach());
-  }
+  const auto options = torch::TensorOptions(device);
   flat_ = torch::empty({count_}, options.dtype(types_.gathered));
-  const torch::Tensor own = OwnPartOf(whole);
-  shard_ =
-      offloads() ? EmptyPinned(own.device(), own.sizes(), types_.kept) : torch::empty_like(own);
-  shard_.copy_(own);
+  const int64_t part = count_ / route_.parts.host->size();
+  shard_ = offloads() ? EmptyPinned(device, {part}, types_.kept)
+                      : torch::empty({part}, options.dtype(types_.kept));
+  shard_.zero_();
   shard_.set_requires_grad(trained_);
   for (const FlatMember& member : members_) {
     // No view to autograd, which has nothing to do with it.
@@ -56,7 +52,7 @@ FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, cons
     view.set_(flat_.storage(), member.offset, member.shape);
     views_.push_back(std::move(view));
   }
-  shown_ = allocated_ = true;
+  allocated_ = true;
   (void)Free();
 }
 
@@ -98,6 +94,22 @@ FlatParameter::OwnRange FlatParameter::OwnRangeOf(size_t member) const {
   const int64_t end = std::min(one.offset + one.count, first + part);
   if (begin >= end) return {};
   return {begin - one.offset, end - begin, begin - first};
+}
+
+void FlatParameter::Empty(const FlatMember& member) const {
+  torch::Tensor(member.tensor).set_data(torch::empty({0}, flat_.options()));
+}
+
+void FlatParameter::Take(size_t member) {
+  const torch::NoGradGuard no_grad;
+  const OwnRange own = OwnRangeOf(member);
+  const FlatMember& from = members_[member];
+  if (own.count > 0) {
+    shard_.detach()
+        .narrow(0, own.at, own.count)
+        .copy_(from.tensor.detach().reshape(-1).narrow(0, own.begin, own.count));
+  }
+  Empty(from);
 }
 
 // On the current stream.
@@ -186,10 +198,7 @@ Status FlatParameter::Free() {
   // Nobody may write to memory that was given back.
   const Status status = gather_ == nullptr ? OkStatus() : FinishGather();
   if (std::exchange(shown_, false)) {
-    const torch::Tensor nothing = torch::empty({0}, flat_.options());
-    for (const FlatMember& member : members_) {
-      torch::Tensor(member.tensor).set_data(nothing.detach());
-    }
+    for (const FlatMember& member : members_) Empty(member);
   }
   if (!std::exchange(allocated_, false)) return status;
   // Given back in the order of the stream that it came from, after what uses it.

@@ -9,6 +9,7 @@
 #include "cadre/torch/fully_sharded_unit.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/hybrid_sharding.h"
+#include "cadre/torch/meta_initialization.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
@@ -109,13 +110,21 @@ Status FullyShardedUnits::AssignParameters() {
                                   ", and those before it on " + device->str());
     }
     device = tensor.device();
+    if (options_.device && !device->is_meta() && *options_.device != *device) {
+      return InvalidArgumentError(parameter + " is on " + device->str() +
+                                  ", and FullyShardedOptions::device, which is for models on the "
+                                  "meta device, is " +
+                                  options_.device->str());
+    }
     if (tensor.grad().defined()) {
       return InvalidArgumentError(parameter + " has a gradient already");
     }
     innermost->parameters.push_back({item.key(), tensor});
   }
-  if (device) return OkStatus();
-  return InvalidArgumentError(Mine() + "the model has no parameters");
+  if (!device) return InvalidArgumentError(Mine() + "the model has no parameters");
+  on_meta_ = device->is_meta();
+  device_ = on_meta_ ? options_.device.value_or(torch::kCPU) : *device;
+  return OkStatus();
 }
 
 Status FullyShardedUnits::CheckSameOnAllRanks() {
@@ -164,35 +173,61 @@ Status FullyShardedUnits::Begin() {
   }
   CADRE_RETURN_IF_ERROR(fit);
   CADRE_RETURN_IF_ERROR(CheckSameOnAllRanks());
-  std::vector<torch::Tensor> tensors;
-  std::vector<RootedTensor> first;
-  for (const auto& unit : units_) {
-    for (const FlatMember& member : unit->parameters) {
-      tensors.push_back(member.tensor);
-      first.push_back({member.name, member.tensor.detach().contiguous(), 0});
-    }
-  }
-  CADRE_RETURN_IF_ERROR(links_.Connect(tensors, options_.connect_device));
+  CADRE_RETURN_IF_ERROR(links_.Connect(device_, options_.connect_device));
   const torch::NoGradGuard no_grad;
-  if (options_.broadcast_parameters) {
-    const auto copy = [&](Communicator& ranks, DeviceLinks* links) -> Status {
-      CADRE_RETURN_IF_ERROR(BroadcastTensors(ranks, first, options_.timeout, links));
-      return BroadcastBuffers(ranks, *module_, options_.timeout, links);
-    };
-    CADRE_RETURN_IF_ERROR(links_.FromFirstRank(copy));
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      // Those with gaps were copied.
-      if (tensors[i].data_ptr() != first[i].tensor.data_ptr()) {
-        tensors[i].detach().copy_(first[i].tensor);
+  if (on_meta_) {
+    CADRE_RETURN_IF_ERROR(Initialize());
+  } else {
+    std::vector<FlatMember> all;
+    for (const auto& unit : units_) {
+      all.insert(all.end(), unit->parameters.begin(), unit->parameters.end());
+    }
+    CADRE_RETURN_IF_ERROR(FromFirstRank(all));
+    all.clear();
+    // One unit after the other, so that only one is there twice.
+    for (const auto& unit : units_) {
+      Shard(*unit);
+      for (const auto& flat : unit->flats) {
+        for (size_t m = 0; m < flat->members().size(); ++m) flat->Take(m);
       }
     }
   }
-  first.clear();
-  for (const auto& unit : units_) Shard(*unit);
+  if (!options_.broadcast_parameters) return OkStatus();
+  return links_.FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
+    return BroadcastBuffers(ranks, *module_, options_.timeout, links);
+  });
+}
+
+Status FullyShardedUnits::FromFirstRank(const std::vector<FlatMember>& members) {
+  if (!options_.broadcast_parameters) return OkStatus();
+  std::vector<RootedTensor> first;
+  for (const FlatMember& member : members) {
+    first.push_back({member.name, member.tensor.detach().contiguous(), 0});
+  }
+  CADRE_RETURN_IF_ERROR(links_.FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
+    return BroadcastTensors(ranks, first, options_.timeout, links);
+  }));
+  for (size_t i = 0; i < members.size(); ++i) {
+    const torch::Tensor ours = members[i].tensor.detach();
+    // Those with gaps were copied.
+    if (ours.data_ptr() != first[i].tensor.data_ptr()) ours.copy_(first[i].tensor);
+  }
   return OkStatus();
 }
 
-// One unit after the other, so that only one is there twice.
+Status FullyShardedUnits::Initialize() {
+  MetaInitialization initialization(
+      Mine(), device_, options_.initialize,
+      [&](const std::vector<FlatMember>& members) { return FromFirstRank(members); });
+  for (const auto& unit : units_) {
+    Shard(*unit);
+    std::vector<FlatParameter*> flats;
+    for (const auto& flat : unit->flats) flats.push_back(flat.get());
+    initialization.AddUnit(unit->module(), flats);
+  }
+  return initialization.Run(*module_);
+}
+
 void FullyShardedUnits::Shard(Unit& unit) {
   using Kind = std::pair<torch::ScalarType, bool>;
   std::map<Kind, std::vector<FlatMember>> kinds;
@@ -206,7 +241,7 @@ void FullyShardedUnits::Shard(Unit& unit) {
     const ShardTypes types = {options_.offload_to_host, kind.first, type,
                               options_.reduction_type.value_or(type)};
     unit.flats.push_back(
-        std::make_unique<FlatParameter>(std::move(members), kind.second, types, route()));
+        std::make_unique<FlatParameter>(std::move(members), kind.second, types, device_, route()));
   }
 }
 

@@ -14,11 +14,10 @@ ShardLinks::ShardLinks(Communicator& parts, Communicator* replicas,
   route_.under_way = &under_way_;
 }
 
-Status ShardLinks::Connect(const std::vector<torch::Tensor>& tensors,
-                           const ConnectDevice& connect) {
+Status ShardLinks::Connect(const torch::Device& device, const ConnectDevice& connect) {
+  const torch::Tensor there = torch::empty({0}, torch::TensorOptions(device));
   const auto connected = [&](RankRoute* ranks, std::unique_ptr<DeviceLinks>* links) -> Status {
-    CADRE_ASSIGN_OR_RETURN(*links, DeviceLinks::Connect(*ranks->host, tensors, connect));
-    const torch::Device device = tensors.front().device();
+    CADRE_ASSIGN_OR_RETURN(*links, DeviceLinks::Connect(*ranks->host, {there}, connect));
     ranks->device = (*links)->CommunicatorOf(device);
     ranks->stream = &(*links)->StreamOf(device);
     return OkStatus();

@@ -73,9 +73,10 @@ struct FlatMember {
 // One thread at a time. Errors are the communicator's; after one, GatherNothing() alone may follow.
 class FlatParameter {
  public:
-  // Takes the members' values and empties them. Not collective: all ranks have the same values.
+  // On the device that the members are on when they are taken. This rank's part is zeros, and the
+  // members are what they were, until Take().
   FlatParameter(std::vector<FlatMember> members, bool trained, const ShardTypes& types,
-                const ShardRoute& route);
+                const torch::Device& device, const ShardRoute& route);
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
@@ -90,6 +91,10 @@ class FlatParameter {
   int64_t count() const { return count_; }
   // Whether there is memory for the whole.
   bool allocated() const { return allocated_; }
+
+  // Keeps this rank's part of a member's value and empties the member. Not collective: all ranks
+  // have the same value.
+  void Take(size_t member);
 
   // Starts to gather; the whole is there when FinishGather() returns, on a device for what the
   // calling thread's current stream is given next.
@@ -142,6 +147,7 @@ class FlatParameter {
   bool through_host(const RankRoute& ranks) const { return !on_host() && ranks.device == nullptr; }
   bool offloads() const { return types_.kept_on_host && !on_host(); }
   void LayOut();
+  void Empty(const FlatMember& member) const;
   // What a reduction goes through last.
   const DeviceStream& last_stream() const {
     return route_.replicas.alone() ? *route_.parts.stream : *route_.replicas.stream;

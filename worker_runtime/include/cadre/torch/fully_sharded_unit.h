@@ -44,6 +44,7 @@ class FullyShardedUnits::Unit : public ShardedUnit {
   torch::Tensor Enter(const torch::Tensor& input) override { return owner_.Enter(*this, input); }
   void Leave(const torch::Tensor& output) override { owner_.Leave(*this, output); }
   using ShardedUnit::Announce;
+  using ShardedUnit::module;
 
   bool root() const { return name.empty(); }
   size_t gathered_bytes() const {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -40,6 +41,11 @@ struct FullyShardedOptions {
   // Parts, their gradients and so the optimizer's state stay in the host's memory, where the
   // optimizer steps; a device has what is gathered, one unit's gradients and what is between.
   bool offload_to_host = false;
+  // Of a model on the meta device (meta_device.h): where it gets memory; nullopt: on the host. And
+  // what gives a module's own parameters and buffers their first values, in place, once those of
+  // the modules within it have theirs; null: ResetParameters().
+  std::optional<torch::Device> device;
+  std::function<void(torch::nn::Module&)> initialize;
   // Hybrid sharding (hybrid_sharding.h): the ranks that have the same part as this one, each of
   // which is in another replica of the model. Null: there is one replica. Must outlive the model.
   Communicator* replicas = nullptr;
@@ -106,6 +112,11 @@ class FullyShardedUnits {
   Status AssignParameters();
   Status CheckSameOnAllRanks();
   Status Begin();
+  // Rank 0's values of these, where that is wanted.
+  Status FromFirstRank(const std::vector<FlatMember>& members);
+  // Of a model on the meta device.
+  Status Initialize();
+  // The flat parameters of a unit, which have no values yet.
   void Shard(Unit& unit);
 
   // As the units are called, forward and backward.
@@ -130,6 +141,9 @@ class FullyShardedUnits {
   const std::shared_ptr<torch::nn::Module> module_;
   const FullyShardedOptions options_;
   ShardLinks links_;
+  // Of the model, or where it gets memory.
+  torch::Device device_ = torch::kCPU;
+  bool on_meta_ = false;
   // The root first.
   std::vector<std::unique_ptr<Unit>> units_;
   // The unit that began last, in the pass under way.

@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "cadre/communicator.h"
 #include "cadre/status.h"
@@ -26,8 +25,8 @@ class ShardLinks {
   ShardLinks(const ShardLinks&) = delete;
   ShardLinks& operator=(const ShardLinks&) = delete;
 
-  // Collective: connects the device that has the tensors, of which there is one at least.
-  Status Connect(const std::vector<torch::Tensor>& tensors, const ConnectDevice& connect);
+  // Collective.
+  Status Connect(const torch::Device& device, const ConnectDevice& connect);
   // Of the host alone before Connect().
   const ShardRoute& route() const { return route_; }
 

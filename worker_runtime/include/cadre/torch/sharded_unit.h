@@ -55,6 +55,7 @@ class ShardedUnit {
 
  protected:
   explicit ShardedUnit(const torch::nn::Module& module) : module_(&module) {}
+  const torch::nn::Module& module() const { return *module_; }
   // FAILED_PRECONDITION: the module is one of another model's units already.
   Status Announce();
 
