@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cadre/torch/checkpointed.h"
+#include "cadre/torch/meta_device.h"
 #include "cadre/torch/sharded_unit.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/embedding.h"
@@ -75,6 +76,8 @@ class Block : public torch::nn::Module {
   torch::nn::Linear projections_, attended_, wider_, narrower_;
 };
 
+// Initialize() says what it begins with, and not the constructor, which has no memory where the
+// model is made on the meta device.
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const Shape& shape)
@@ -87,10 +90,15 @@ class Gpt : public torch::nn::Module {
     for (int64_t i = 0; i < shape.layers; ++i) {
       blocks_.push_back(register_module(BlockName(i), std::make_shared<Block>(shape)));
     }
-    const torch::NoGradGuard no_grad;
-    for (torch::Tensor& parameter : parameters()) {
+  }
+
+  // What one of its modules begins with.
+  static bool Initialize(torch::nn::Module& module) {
+    if (!nn::ResetParameters(module)) return false;
+    for (torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
       if (parameter.dim() == 2) parameter.normal_(0, 0.02);
     }
+    return true;
   }
 
   const Shape& shape() const { return shape_; }

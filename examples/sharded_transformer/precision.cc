@@ -4,6 +4,7 @@
 
 #include "../exceptions/exceptions.h"
 #include "cadre/torch/autocast.h"
+#include "gpt.h"
 #include "torch/version.h"
 
 namespace cadre::transformer {
@@ -30,15 +31,22 @@ torch::Tensor ForwardIn(torch::ScalarType type, const torch::Device& device,
   return forward().to(torch::kFloat32);
 }
 
-Status CheckTrains(Gpt& net, const torch::Device& device, torch::ScalarType type) {
+Status CheckTrains(const torch::Device& device, torch::ScalarType type) {
   if (type == torch::kFloat32) return OkStatus();
   const Status trained = WithoutExceptions([&] {
+    Shape shape;
+    shape.layers = 1;
+    shape.width = 8;
+    shape.heads = 2;
+    shape.context = 1;
+    shape.vocabulary = 1;
+    Gpt net(shape);
+    net.to(device);
     const torch::Tensor ids =
         torch::zeros({1, 1}, torch::TensorOptions(device).dtype(torch::kLong));
     ForwardIn(type, device, [&] { return net.forward(ids); }).sum().backward();
     return OkStatus();
   });
-  for (torch::Tensor& parameter : net.parameters()) parameter.mutable_grad().reset();
   if (trained.ok()) return OkStatus();
   return FailedPreconditionError("--precision " + NameOf(type) +
                                  ": libtorch " TORCH_VERSION " cannot train the model in it on " +

@@ -7,6 +7,7 @@
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/fully_sharded.h"
 #include "cadre/torch/hybrid_sharding.h"
+#include "cadre/torch/meta_device.h"
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "torch/nn/utils/clip_grad.h"
@@ -149,6 +150,7 @@ class ShardedState : public Strategy {
 class ShardedModel : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net,
+                                                const torch::Device& device,
                                                 const AdamWOptions& options, int replica_ranks,
                                                 Communicator& communicator,
                                                 nn::ShardedGradScaler& scaler) {
@@ -157,6 +159,9 @@ class ShardedModel : public Strategy {
     CADRE_ASSIGN_OR_RETURN(nn::HybridGroups groups, nn::SplitByNode(communicator, replica_ranks));
     nn::FullyShardedOptions among;
     among.replicas = groups.replicas.get();
+    // So that no rank has the whole model, not even at first.
+    among.device = device;
+    among.initialize = Gpt::Initialize;
     CADRE_ASSIGN_OR_RETURN(
         auto model, nn::FullySharded<Gpt>::Create(net, blocks, *groups.shards, std::move(among)));
     return std::unique_ptr<Strategy>(
@@ -199,19 +204,25 @@ class ShardedModel : public Strategy {
 
 }  // namespace
 
-Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
-                                               double learning_rate, const World& world,
-                                               nn::ShardedGradScaler& scaler) {
+Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, const Shape& shape,
+                                               const torch::Device& device, double learning_rate,
+                                               const World& world, nn::ShardedGradScaler& scaler) {
   const AdamWOptions options = AdamWOptions(learning_rate).weight_decay(0.01);
   Communicator& communicator = *world.communicator;
-  if (name == "ddp") return Replicated::Make(std::move(net), options, communicator, scaler);
-  if (name == "oss" || name == "sharded") {
-    return ShardedState::Make(std::move(net), options, name == "sharded", communicator, scaler);
+  std::shared_ptr<Gpt> net;
+  {
+    const nn::OnMetaDevice without_memory;
+    net = std::make_shared<Gpt>(shape);
   }
   if (name == "fsdp" || name == "hybrid") {
     const int replica_ranks =
         name == "hybrid" ? world.worker->place().local_world_size : communicator.size();
-    return ShardedModel::Make(std::move(net), options, replica_ranks, communicator, scaler);
+    return ShardedModel::Make(std::move(net), device, options, replica_ranks, communicator, scaler);
+  }
+  CADRE_RETURN_IF_ERROR(nn::InitializeOn(*net, device, Gpt::Initialize));
+  if (name == "ddp") return Replicated::Make(std::move(net), options, communicator, scaler);
+  if (name == "oss" || name == "sharded") {
+    return ShardedState::Make(std::move(net), options, name == "sharded", communicator, scaler);
   }
   return InvalidArgumentError("there is no strategy '" + name +
                               "'; expected ddp, oss, sharded, fsdp or hybrid");

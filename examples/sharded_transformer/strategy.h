@@ -49,11 +49,12 @@ class Strategy {
 };
 
 // ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;
-// fsdp: the parameters, too; hybrid: the same within each node. AdamW. The world and the scaler,
-// which may be one that is not enabled, must outlive it. INVALID_ARGUMENT: it is none of these.
-Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, std::shared_ptr<Gpt> net,
-                                               double learning_rate, const World& world,
-                                               nn::ShardedGradScaler& scaler);
+// fsdp: the parameters, too; hybrid: the same within each node. The model is a new one, on that
+// device; AdamW. The world and the scaler, which may be one that is not enabled, must outlive it.
+// INVALID_ARGUMENT: it is none of these.
+Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, const Shape& shape,
+                                               const torch::Device& device, double learning_rate,
+                                               const World& world, nn::ShardedGradScaler& scaler);
 
 }  // namespace cadre::transformer
 

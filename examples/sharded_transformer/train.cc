@@ -76,19 +76,17 @@ class Training {
     CADRE_ASSIGN_OR_RETURN(Text text, Text::Load(options_.text_file, options_.shape.context));
     text_ = std::make_unique<Text>(std::move(text));
     CADRE_ASSIGN_OR_RETURN(prompt_, text_->Encode(options_.prompt));
-    torch::manual_seed(options_.seed);
-    Shape shape = options_.shape;
-    shape.vocabulary = text_->vocabulary();
-    const auto net = std::make_shared<Gpt>(shape);
-    net->to(device_);
     CADRE_ASSIGN_OR_RETURN(type_, TypeNamed(options_.precision));
-    CADRE_RETURN_IF_ERROR(CheckTrains(*net, device_, type_));
+    CADRE_RETURN_IF_ERROR(CheckTrains(device_, type_));
     nn::GradScalerOptions scaling;
     scaling.enabled = type_ == torch::kFloat16;
     scaling.init_scale = options_.loss_scale;
     CADRE_ASSIGN_OR_RETURN(scaler_, nn::ShardedGradScaler::Create(communicator_, scaling));
-    CADRE_ASSIGN_OR_RETURN(
-        strategy_, MakeStrategy(options_.strategy, net, options_.learning_rate, world_, *scaler_));
+    Shape shape = options_.shape;
+    shape.vocabulary = text_->vocabulary();
+    torch::manual_seed(options_.seed);
+    CADRE_ASSIGN_OR_RETURN(strategy_, MakeStrategy(options_.strategy, shape, device_,
+                                                   options_.learning_rate, world_, *scaler_));
     return OkStatus();
   }
 

@@ -123,6 +123,12 @@ Status FullyShardedUnits::AssignParameters() {
   }
   if (!device) return InvalidArgumentError(Mine() + "the model has no parameters");
   on_meta_ = device->is_meta();
+  if (on_meta_ && options_.initialize == nullptr) {
+    return InvalidArgumentError(
+        Mine() +
+        "the model is on the meta device, and FullyShardedOptions::initialize does not say which "
+        "values it begins with; ResetParameters gives libtorch's own modules theirs");
+  }
   device_ = on_meta_ ? options_.device.value_or(torch::kCPU) : *device;
   return OkStatus();
 }

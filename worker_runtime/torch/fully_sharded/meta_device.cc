@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "ATen/core/dispatch/Dispatcher.h"
+#include "cadre/torch/meta_initialization.h"
 #include "torch/library.h"
 #include "torch/nn/functional/instancenorm.h"  // which its modules' header lacks
 #include "torch/nn/modules/activation.h"
@@ -98,6 +99,11 @@ bool ResetParameters(torch::nn::Module& module) {
     return true;
   }
   return false;
+}
+
+Status InitializeOn(torch::nn::Module& model, const torch::Device& device,
+                    const InitializeModule& initialize) {
+  return MetaInitialization("", device, initialize, nullptr).Run(model);
 }
 
 }  // namespace cadre::nn

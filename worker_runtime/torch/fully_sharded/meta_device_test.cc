@@ -98,10 +98,29 @@ TEST(OnMeta, TheMemoryComesToTheSameTensor) {
 }
 
 // As UnitNet's constructor.
-void Fill(torch::nn::Module& module, int seed) {
+bool Fill(torch::nn::Module& module, int seed) {
   for (torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
     parameter.copy_(0.2 * (torch::arange(parameter.numel()) * 0.7 + seed).sin().view_as(parameter));
   }
+  return true;
+}
+
+void ExpectSameState(const torch::nn::Module& ours, const torch::nn::Module& theirs) {
+  for (const auto& item : theirs.named_parameters()) {
+    EXPECT_TRUE(ours.named_parameters()[item.key()].equal(item.value())) << item.key();
+  }
+  for (const auto& item : theirs.named_buffers()) {
+    EXPECT_TRUE(ours.named_buffers()[item.key()].equal(item.value())) << item.key();
+  }
+}
+
+TEST(OnMeta, AModelBeginsAsItWouldOnTheHost) {
+  torch::manual_seed(7);
+  const AllKinds whole;
+  torch::manual_seed(7);
+  const auto net = OnMeta<AllKinds>();
+  ASSERT_OK(InitializeOn(*net, torch::kCPU, ResetParameters));
+  ExpectSameState(*net, whole);
 }
 
 TEST(FullyShardedOnMeta, BeginsAsItWouldOnTheHost) {
@@ -110,17 +129,14 @@ TEST(FullyShardedOnMeta, BeginsAsItWouldOnTheHost) {
     const AllKinds whole;
     torch::manual_seed(7);
     const auto net = OnMeta<AllKinds>();
+    FullyShardedOptions options = UnitOptions();
+    options.initialize = ResetParameters;
     const auto model = FullySharded<AllKinds>::Create(net, {"block0", "block1", "block1.norm"},
-                                                      communicator, UnitOptions());
+                                                      communicator, options);
     ASSERT_OK(model);
     const auto full = FullySharded<AllKinds>::FullParameters::Gather(**model);
     ASSERT_OK(full);
-    for (const auto& item : whole.named_parameters()) {
-      EXPECT_TRUE(net->named_parameters()[item.key()].equal(item.value())) << item.key();
-    }
-    for (const auto& item : whole.named_buffers()) {
-      EXPECT_TRUE(net->named_buffers()[item.key()].equal(item.value())) << item.key();
-    }
+    ExpectSameState(*net, whole);
   });
 }
 
@@ -130,7 +146,7 @@ class OnMetaOf : public FullyShardedTraining {
     FullyShardedOptions options = UnitOptions(where());
     options.device = DeviceFor(where(), communicator);
     options.initialize = [seed = 1 + communicator.rank()](torch::nn::Module& module) {
-      Fill(module, seed);
+      return Fill(module, seed);
     };
     return options;
   }
@@ -172,8 +188,8 @@ TEST_P(OnMetaOf, HasNoMoreThanTheRootAndOneUnitMeanwhile) {
     size_t most = 0;
     FullyShardedOptions options = OptionsFor(communicator);
     options.initialize = [&most](torch::nn::Module& module) {
-      Fill(module, 1);
       most = std::max(most, pretend::LiveBytes());
+      return Fill(module, 1);
     };
     const auto model = Model::Create(net, net->units(), communicator, options);
     ASSERT_OK(model);
@@ -193,9 +209,20 @@ TEST(FullyShardedOnMetaErrors, AModuleOfWhichNothingIsKnown_IsNamed) {
     torch::Tensor forward(const torch::Tensor& x) { return x; }
   };
   OnEachRank(2, [](Communicator& communicator) {
-    EXPECT_THAT(FullySharded<Net>::Create(OnMeta<Net>(), {}, communicator, UnitOptions()),
+    FullyShardedOptions options = UnitOptions();
+    options.initialize = ResetParameters;
+    EXPECT_THAT(FullySharded<Net>::Create(OnMeta<Net>(), {}, communicator, options),
                 StatusIs(StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("rank "), HasSubstr("'last'"), HasSubstr("Scale"),
+                         AllOf(HasSubstr("rank "), HasSubstr("'last'"), HasSubstr("Scale"))));
+  });
+}
+
+TEST(FullyShardedOnMetaErrors, FirstValuesOfWhichNothingIsSaid) {
+  OnEachRank(1, [](Communicator& communicator) {
+    const auto net = OnMeta<UnitNet>();
+    EXPECT_THAT(FullySharded<UnitNet>::Create(net, net->units(), communicator, UnitOptions()),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("rank 0"), HasSubstr("meta"),
                                HasSubstr("FullyShardedOptions::initialize"))));
   });
 }
@@ -214,7 +241,9 @@ TEST(FullyShardedOnMetaErrors, ADeviceForAModelThatIsOnAnother) {
 TEST(FullyShardedOnMetaErrors, OneRankAlone) {
   OnEachRank(2, [](Communicator& communicator) {
     const auto net = communicator.rank() == 0 ? std::make_shared<UnitNet>() : OnMeta<UnitNet>();
-    EXPECT_THAT(FullySharded<UnitNet>::Create(net, net->units(), communicator, UnitOptions()),
+    FullyShardedOptions options = UnitOptions();
+    options.initialize = ResetParameters;
+    EXPECT_THAT(FullySharded<UnitNet>::Create(net, net->units(), communicator, options),
                 StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("rank 1"), HasSubstr("stem.weight"))));
   });

@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/meta_device.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
 
 MetaInitialization::MetaInitialization(std::string who, const torch::Device& device,
-                                       Initialize initialize, FromFirstRank from_first_rank)
+                                       InitializeModule initialize, FromFirstRank from_first_rank)
     : who_(std::move(who)),
       device_(device),
       initialize_(std::move(initialize)),
@@ -46,6 +45,7 @@ Status MetaInitialization::InitializeOwn(torch::nn::Module& module, const std::s
     if (!parameter.defined()) continue;
     if (initialized_.insert(parameter.unsafeGetTensorImpl()).second) {
       has_own = true;
+      if (parameter.is_meta()) GiveMemory(parameter, device_);
     } else {
       shared.emplace_back(parameter, parameter.clone());
     }
@@ -61,15 +61,12 @@ Status MetaInitialization::InitializeOwn(torch::nn::Module& module, const std::s
     }
   }
   if (!has_own) return OkStatus();
-  if (initialize_ != nullptr) {
-    initialize_(module);
-  } else if (!ResetParameters(module)) {
+  if (!initialize_(module)) {
     return InvalidArgumentError(
-        who_ + "the model is on the meta device, and of " +
-        (name.empty() ? std::string("the model itself") : "'" + name + "'") + ", a " +
-        module.name() +
-        ", it is not known which values its own parameters and buffers begin with; give "
-        "FullyShardedOptions::initialize");
+        who_ + "the model is on the meta device, and which values " +
+        (name.empty() ? std::string("its own parameters and buffers begin with, those of a ")
+                      : "the parameters and buffers of '" + name + "' begin with, a ") +
+        module.name() + ", is not known to what initializes it");
   }
   for (auto& [parameter, value] : shared) parameter.copy_(value);
   return OkStatus();

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
 #include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/meta_device.h"
 #include "cadre/torch/parameter_watch.h"
 #include "cadre/torch/reductions_under_way.h"
 #include "cadre/torch/shard_links.h"
@@ -42,10 +42,9 @@ struct FullyShardedOptions {
   // optimizer steps; a device has what is gathered, one unit's gradients and what is between.
   bool offload_to_host = false;
   // Of a model on the meta device (meta_device.h): where it gets memory; nullopt: on the host. And
-  // what gives a module's own parameters and buffers their first values, in place, once those of
-  // the modules within it have theirs; null: ResetParameters().
+  // what gives it its first values, which must be there: ResetParameters, say.
   std::optional<torch::Device> device;
-  std::function<void(torch::nn::Module&)> initialize;
+  InitializeModule initialize;
   // Hybrid sharding (hybrid_sharding.h): the ranks that have the same part as this one, each of
   // which is in another replica of the model. Null: there is one replica. Must outlive the model.
   Communicator* replicas = nullptr;

@@ -10,11 +10,15 @@
 //   }
 //   cadre::nn::FullyShardedOptions options;
 //   options.device = torch::Device(torch::kCUDA, local_rank);
+//   options.initialize = cadre::nn::ResetParameters;
 //   auto model = cadre::nn::FullySharded<NetImpl>::Create(net, units, communicator, options);
 #ifndef CADRE_TORCH_META_DEVICE_H_
 #define CADRE_TORCH_META_DEVICE_H_
 
+#include <functional>
+
 #include "c10/core/impl/LocalDispatchKeySet.h"
+#include "cadre/status.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -33,13 +37,23 @@ class OnMetaDevice {
   const c10::impl::IncludeDispatchKeyGuard included_;
 };
 
+// Gives a module's own parameters and buffers their first values, in place, not those of the
+// modules within it, which have theirs. False: it does not know the module.
+using InitializeModule = std::function<bool(torch::nn::Module&)>;
+
+// As the constructors of libtorch's own modules do. What other constructors do to the modules
+// within theirs is not known: a Transformer's parameters, say, get what its layers begin with.
+bool ResetParameters(torch::nn::Module& module);
+
+// Gives a model memory on that device and first values, as FullySharded does for one that it
+// shards. INVALID_ARGUMENT, naming it: a module that `initialize` does not know. Throws what
+// `initialize` throws.
+Status InitializeOn(torch::nn::Module& model, const torch::Device& device,
+                    const InitializeModule& initialize);
+
 // The tensor gets memory there, whose values are any, and stays the same tensor, which modules and
 // optimizers know.
 void GiveMemory(const torch::Tensor& tensor, const torch::Device& device);
-
-// What the module's own constructor gives its parameters and buffers at first, not those of the
-// modules within it; false: it is none of libtorch's.
-bool ResetParameters(torch::nn::Module& module);
 
 }  // namespace cadre::nn
 

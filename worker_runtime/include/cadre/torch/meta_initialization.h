@@ -10,6 +10,7 @@
 
 #include "cadre/status.h"
 #include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/meta_device.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -21,18 +22,17 @@ namespace cadre::nn {
 // unit's from the first of all to the last.
 class MetaInitialization {
  public:
-  // For a module's own parameters and buffers, not for those of the modules within it.
-  using Initialize = std::function<void(torch::nn::Module&)>;
   // Collective: rank 0's values of a unit's parameters go to all ranks, where that is wanted.
   using FromFirstRank = std::function<Status(const std::vector<FlatMember>&)>;
 
-  // `initialize` may be null: ResetParameters(). `who` is what errors begin with.
-  MetaInitialization(std::string who, const torch::Device& device, Initialize initialize,
+  // `who` is what errors begin with.
+  MetaInitialization(std::string who, const torch::Device& device, InitializeModule initialize,
                      FromFirstRank from_first_rank);
 
   // The parameters that belong to the module and to those within it, but for those of units within.
   void AddUnit(const torch::nn::Module& module, const std::vector<FlatParameter*>& flats);
-  // Collective. INVALID_ARGUMENT: nothing is known of how a module is initialized.
+  // What belongs to no unit stays whole. Collective where there are units. INVALID_ARGUMENT, naming
+  // it: a module that `initialize` does not know.
   Status Run(torch::nn::Module& model) { return Visit(model, ""); }
 
  private:
@@ -43,7 +43,7 @@ class MetaInitialization {
 
   const std::string who_;
   const torch::Device device_;
-  const Initialize initialize_;
+  const InitializeModule initialize_;
   const FromFirstRank from_first_rank_;
   std::map<const torch::nn::Module*, std::vector<FlatParameter*>> units_;
   std::set<const torch::nn::Module*> visited_;
