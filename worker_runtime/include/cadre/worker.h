@@ -82,7 +82,7 @@ class Worker {
   int world_size() const { return place().world_size; }
 
   virtual Status Set(std::string_view key, std::string_view value) = 0;
-  // Waits until the key is there.
+  // Waits until the key is there; without time to wait, NOT_FOUND where it is not.
   virtual Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) = 0;
   // The sum afterwards; a key that is not there counts as 0. FAILED_PRECONDITION: it holds no
   // number.
