@@ -35,6 +35,23 @@ bool TensorsAs(OptimizerParamState& state, std::vector<torch::Tensor*>* tensors,
 
 }  // namespace
 
+std::vector<std::string> GroupNames(const NamedGroups& groups) {
+  std::vector<std::string> names;
+  for (const auto& group : groups) {
+    for (const auto& [name, parameter] : group) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::vector<torch::Tensor>> GroupParameters(const NamedGroups& groups) {
+  std::vector<std::vector<torch::Tensor>> parameters;
+  for (const auto& group : groups) {
+    auto& list = parameters.emplace_back();
+    for (const auto& [name, parameter] : group) list.push_back(parameter);
+  }
+  return parameters;
+}
+
 std::string KindOf(const torch::optim::Optimizer& optimizer) {
   return c10::demangle(typeid(optimizer).name());
 }

@@ -95,9 +95,9 @@ Status FullyShardedParts::SaveOptimizerState(torch::optim::Optimizer& optimizer,
     if (!receives) return OkStatus();
     const StateAside aside(optimizer);
     optimizer.state() = std::move(states);
-    const OtherParameters over_the_whole(optimizer, whole.Parameters());
+    const OtherParameters over_the_whole(optimizer, GroupParameters(whole.Named()));
     optimizer.save(archive);
-    WriteWhose(archive, KindOf(optimizer), whole.Names());
+    WriteWhose(archive, KindOf(optimizer), GroupNames(whole.Named()));
     return OkStatus();
   }));
 }
@@ -110,9 +110,9 @@ Status FullyShardedParts::LoadOptimizerState(torch::optim::Optimizer& optimizer,
   const WholeGroups whole(*module_, flats_, optimizer);
   StateAside aside(optimizer);
   const Status loaded = Guarded("state of a sharded model's optimizer", [&]() -> Status {
-    CADRE_RETURN_IF_ERROR(CheckWhose(archive, KindOf(optimizer), whole.Names()));
+    CADRE_RETURN_IF_ERROR(CheckWhose(archive, KindOf(optimizer), GroupNames(whole.Named())));
     {
-      const OtherParameters over_the_whole(optimizer, whole.Parameters());
+      const OtherParameters over_the_whole(optimizer, GroupParameters(whole.Named()));
       optimizer.load(archive);
     }
     OptimizerStates cut;

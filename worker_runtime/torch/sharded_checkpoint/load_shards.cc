@@ -1,41 +1,23 @@
 // What a rank keeps of a sharded model and its optimizer, read again.
-#include <map>
+#include <algorithm>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
+#include "cadre/torch/optimizer_head.h"
 #include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/shard_names.h"
+#include "cadre/torch/shard_reading.h"
 #include "cadre/torch/sharded_checkpoint.h"
 #include "cadre/torch/whole_groups.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
 namespace {
-
-Status CheckTensor(const SavedShards& saved, const std::string& name, const std::string& shown,
-                   torch::ScalarType type, torch::IntArrayRef shape) {
-  const ShardedTensor* const tensor = saved.Find(name);
-  // Nobody keeps anything of a tensor without elements.
-  if (tensor == nullptr && c10::multiply_integers(shape) == 0) return OkStatus();
-  if (tensor != nullptr && tensor->type == torch::toString(type) && tensor->shape == shape.vec()) {
-    return OkStatus();
-  }
-  std::ostringstream text;
-  text << "the state is of another model: " << shown << " is " << torch::toString(type) << " "
-       << shape << " in this one, and ";
-  if (tensor == nullptr) {
-    text << "missing there";
-  } else {
-    text << tensor->type << " " << torch::IntArrayRef(tensor->shape) << " there";
-  }
-  return InvalidArgumentError(text.str());
-}
 
 // This rank's part of the tensors with that prefix, on the host.
 Status ReadMembers(const SavedShards& saved, const FlatParameter& flat, const std::string& prefix,
@@ -58,19 +40,11 @@ Status ReadMembers(const SavedShards& saved, const FlatParameter& flat, const st
   return OkStatus();
 }
 
-Status ReadText(const SavedShards& saved, const std::string& name, std::string* text) {
-  const ShardedTensor* const tensor = saved.Find(name);
-  // A text without letters has no elements.
-  text->assign(tensor == nullptr ? 0 : static_cast<size_t>(tensor->shape.at(0)), '\0');
-  if (text->empty()) return OkStatus();
-  return saved.Read(name, 0, static_cast<int64_t>(text->size()), &(*text)[0]);
-}
-
 // What is loaded, before anything of the model's is changed.
 struct LoadedModel {
-  // In the order of the flat parameters, and of the module's buffers.
+  // In the order of the flat parameters.
   std::vector<torch::Tensor> shards;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;
+  LoadedTensors buffers;
 };
 
 Status ReadModel(const SavedShards& saved, const FullyShardedParts& parts, LoadedModel* loaded) {
@@ -79,81 +53,24 @@ Status ReadModel(const SavedShards& saved, const FullyShardedParts& parts, Loade
     CADRE_RETURN_IF_ERROR(ReadMembers(saved, *flat, kModelPrefix, &loaded->shards.emplace_back()));
     for (const FlatMember& member : flat->members()) known.insert(kModelPrefix + member.name);
   }
-  for (const auto& buffer : parts.module().named_buffers()) {
-    const torch::Tensor& ours = buffer.value();
-    if (!ours.defined()) continue;
-    const std::string name = kBufferPrefix + buffer.key();
-    known.insert(name);
-    CADRE_RETURN_IF_ERROR(CheckTensor(saved, name, "buffer '" + buffer.key() + "'",
-                                      ours.scalar_type(), ours.sizes()));
-    torch::Tensor read = torch::empty(ours.sizes(), torch::dtype(ours.scalar_type()));
-    if (read.numel() > 0) {
-      CADRE_RETURN_IF_ERROR(saved.Read(name, 0, read.numel(), read.data_ptr()));
-    }
-    loaded->buffers.emplace_back(ours, std::move(read));
-  }
-  for (const std::string& name : saved.names()) {
-    const bool ours = name.rfind(kModelPrefix, 0) == 0 || name.rfind(kBufferPrefix, 0) == 0;
-    if (!ours || known.count(name) > 0) continue;
-    return InvalidArgumentError("the state is of another model: it has '" +
-                                name.substr(name.find('.') + 1) + "', and this model has not");
-  }
-  return OkStatus();
+  CADRE_RETURN_IF_ERROR(ReadBuffers(saved, parts.module(), &loaded->buffers, &known));
+  return CheckNoOthers(saved, known);
 }
-
-// For each parameter the state whose steps it has, by the archive.
-class HollowStates {
- public:
-  HollowStates(const WholeGroups& whole, torch::optim::Optimizer& optimizer,
-               torch::serialize::InputArchive& archive) {
-    std::map<std::string, torch::Tensor> parameters;
-    for (const FlatParameter* const flat : whole.flats()) {
-      for (const FlatMember& member : flat->members()) parameters[member.name] = member.tensor;
-    }
-    torch::IValue value;
-    archive.read(kLikeKey, value);
-    const auto like = value.toListRef();
-    const std::vector<std::string> names = whole.Names();
-    for (size_t i = 0; i < names.size() && i < like.size(); ++i) {
-      const auto parameter = parameters.find(like[i].toStringRef());
-      if (parameter == parameters.end()) continue;
-      const auto state = optimizer.state().find(StateKey(parameter->second));
-      if (state != optimizer.state().end()) states_[names[i]] = state->second.get();
-    }
-  }
-
-  // Of the first parameter that has one; null: none has.
-  const torch::optim::OptimizerParamState* Of(const FlatParameter& flat) const {
-    for (const FlatMember& member : flat.members()) {
-      const auto state = states_.find(member.name);
-      if (state != states_.end()) return state->second;
-    }
-    return nullptr;
-  }
-
- private:
-  std::map<std::string, const torch::optim::OptimizerParamState*> states_;
-};
 
 // The optimizer's state becomes what was saved: it is the caller's to put aside what there was.
 Status ReadOptimizer(const SavedShards& saved, const FullyShardedParts& parts,
                      torch::optim::Optimizer& optimizer) {
   const WholeGroups whole(parts.module(), parts.flats(), optimizer);
-  std::string head;
-  CADRE_RETURN_IF_ERROR(ReadText(saved, kHeadName, &head));
-  torch::serialize::InputArchive archive;
-  archive.load_from(head.data(), head.size(), torch::Device(torch::kCPU));
-  CADRE_RETURN_IF_ERROR(CheckWhose(archive, KindOf(optimizer), whole.Names()));
-  {
-    const OtherParameters over_the_whole(optimizer, whole.Parameters());
-    optimizer.load(archive);
-  }
-  const HollowStates hollow(whole, optimizer, archive);
+  HollowStates hollow;
+  CADRE_RETURN_IF_ERROR(ReadHeads(saved, whole.Named(), optimizer, &hollow));
   OptimizerStates states;
   for (const FlatParameter* const flat : whole.flats()) {
-    const torch::optim::OptimizerParamState* const like = hollow.Of(*flat);
-    if (like == nullptr) continue;
-    auto own = like->clone();
+    // Of the first parameter that has one.
+    const auto like =
+        std::find_if(flat->members().begin(), flat->members().end(),
+                     [&](const FlatMember& member) { return hollow.count(member.name) > 0; });
+    if (like == flat->members().end()) continue;
+    auto own = hollow.at(like->name)->clone();
     std::vector<torch::Tensor*> tensors;
     if (!TensorsOf(*own, &tensors)) {
       return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");

@@ -60,6 +60,26 @@ inline std::unique_ptr<ShardedCheckpoint> OpenCheckpoint(Worker& worker, const s
   return *std::move(opened);
 }
 
+// The tensors of a whole optimizer's state, loaded by one over a net that was never sharded.
+inline std::vector<torch::Tensor> StateTensors(Kind kind, const std::string& saved, int width = 10,
+                                               int blocks = 4) {
+  const UnitNet plain(1, width, blocks);
+  const auto over_all = MakeOptimizer(kind, plain.parameters());
+  auto archive = ArchiveOf(saved);
+  over_all->load(archive);
+  std::vector<torch::Tensor> values;
+  for (const torch::Tensor& parameter : plain.parameters()) {
+    const auto state = over_all->state().find(StateKey(parameter));
+    if (state == over_all->state().end()) continue;
+    std::vector<torch::Tensor*> tensors;
+    EXPECT_TRUE(TensorsOf(*state->second, &tensors));
+    for (const torch::Tensor* const tensor : tensors) {
+      if (tensor->defined()) values.push_back(*tensor);
+    }
+  }
+  return values;
+}
+
 // One rank's model and optimizer. All ranks have the same data, so that their number changes
 // nothing but the order of sums.
 struct UnitTraining {
@@ -108,27 +128,12 @@ struct UnitTraining {
     EXPECT_OK(whole);
     return ParametersOf(*net);
   }
-  // The tensors of the optimizer's whole state, on rank 0: by the state that it saves, loaded by an
-  // optimizer over a net that was never sharded.
+  // The tensors of the optimizer's whole state, on rank 0.
   std::vector<torch::Tensor> StateValues() {
     torch::serialize::OutputArchive saved;
     EXPECT_OK(model->SaveOptimizerState(*optimizer, saved));
-    std::vector<torch::Tensor> values;
-    if (rank != 0) return values;
-    UnitNet plain(1, width, blocks);
-    const auto over_all = MakeOptimizer(kind, plain.parameters());
-    auto archive = ArchiveOf(TextOf(saved));
-    over_all->load(archive);
-    for (const torch::Tensor& parameter : plain.parameters()) {
-      const auto state = over_all->state().find(StateKey(parameter));
-      if (state == over_all->state().end()) continue;
-      std::vector<torch::Tensor*> tensors;
-      EXPECT_TRUE(TensorsOf(*state->second, &tensors));
-      for (const torch::Tensor* const tensor : tensors) {
-        if (tensor->defined()) values.push_back(*tensor);
-      }
-    }
-    return values;
+    if (rank != 0) return {};
+    return StateTensors(kind, TextOf(saved), width, blocks);
   }
 
   const Kind kind;

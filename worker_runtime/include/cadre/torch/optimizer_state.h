@@ -18,6 +18,11 @@ namespace cadre::nn {
 
 using OptimizerStates = std::decay_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 
+// Of each of an optimizer's groups, the parameters that it has or stands for, with their names.
+using NamedGroups = std::vector<std::vector<std::pair<std::string, torch::Tensor>>>;
+std::vector<std::string> GroupNames(const NamedGroups& groups);
+std::vector<std::vector<torch::Tensor>> GroupParameters(const NamedGroups& groups);
+
 // Its class.
 std::string KindOf(const torch::optim::Optimizer& optimizer);
 // INVALID_ARGUMENT: it steps all parameters together.

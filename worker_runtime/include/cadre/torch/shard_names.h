@@ -15,10 +15,12 @@ inline std::string StatePrefix(size_t tensor) {
   return "optimizer." + std::to_string(tensor) + ".";
 }
 
-// The optimizer's archive, with tensors of no elements; and what the program adds.
+// The optimizer's archive, with tensors of no elements: one for all ranks, or, before the number of
+// each, one with the states that this rank has; and what the program adds.
 inline constexpr char kHeadName[] = "optimizer";
+inline constexpr char kRankHeadPrefix[] = "optimizer_of_rank.";
 inline constexpr char kExtraName[] = "extra";
-// Of these two.
+// Of these.
 inline constexpr char kTextType[] = "text";
 // In the archive: for each parameter, the one whose state is there; empty: it has none.
 inline constexpr char kLikeKey[] = "cadre_like";

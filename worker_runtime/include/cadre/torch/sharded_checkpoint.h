@@ -1,4 +1,5 @@
-// What a rank keeps of a FullySharded model and its optimizer, for a checkpoint of which each rank
+// What a rank keeps of a FullySharded model and its optimizer, or of a model whose optimizer is
+// sharded, for a checkpoint of which each rank
 // writes its own part (cadre/sharded_checkpoint.h) or has it in memory (cadre/memory_checkpoint.h).
 //
 //   CADRE_ASSIGN_OR_RETURN(auto state, cadre::nn::ShardsOf(*model, adam, cursor_bytes));
@@ -10,8 +11,8 @@
 //   }
 //
 // It has parameters, frozen ones among them, buffers, and the state and the options of the
-// optimizer, by the parameters' names: whatever the number of ranks that load it, and whatever
-// their units.
+// optimizer, by the parameters' names: whatever the number of ranks that load it, whatever their
+// units, and whatever the stage.
 #ifndef CADRE_TORCH_SHARDED_CHECKPOINT_H_
 #define CADRE_TORCH_SHARDED_CHECKPOINT_H_
 
@@ -23,6 +24,8 @@
 #include "cadre/status.h"
 #include "cadre/torch/fully_sharded.h"
 #include "cadre/torch/fully_sharded_parts.h"
+#include "cadre/torch/sharded_optimizer.h"
+#include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 
 namespace cadre::nn {
@@ -56,6 +59,15 @@ Status LoadShards(FullySharded<Module>& model, torch::optim::Optimizer& optimize
                   const SavedShards& saved, std::string* extra = nullptr) {
   return LoadShards(model.parts(), optimizer, saved, extra);
 }
+
+// The same of stages 1 and 2: all parameters are on all ranks, of which their owners write them,
+// and each rank has the state of its own. A state in memory is loaded by a rank that owns the same
+// parameters.
+//   INVALID_ARGUMENT  also: the module is not the optimizer's
+Result<ShardedState> ShardsOf(const torch::nn::Module& module, ShardedOptimizer& optimizer,
+                              std::string extra = {});
+Status LoadShards(torch::nn::Module& module, ShardedOptimizer& optimizer, const SavedShards& saved,
+                  std::string* extra = nullptr);
 
 }  // namespace cadre::nn
 

@@ -104,7 +104,7 @@ class ShardedOptimizer {
   void set_before_step(std::function<Status()> check) { before_step_ = std::move(check); }
 
   torch::optim::Optimizer& optimizer() { return optimizer_; }
-  Communicator& communicator() { return communicator_; }
+  Communicator& communicator() const { return communicator_; }
   // Of a parameter of the optimizer's; -1: it has no such.
   int OwnerOf(const torch::Tensor& parameter) const;
   // Bytes of the tensors of this rank's state, of libtorch's own optimizers.

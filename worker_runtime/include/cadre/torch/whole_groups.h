@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/optimizer_state.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 #include "torch/types.h"
@@ -54,20 +54,15 @@ class WholeGroups {
   }
   // In the order of the optimizer's own parameters.
   const std::vector<FlatParameter*>& flats() const { return flats_; }
-  std::vector<std::vector<torch::Tensor>> Parameters() const {
-    std::vector<std::vector<torch::Tensor>> parameters;
+  NamedGroups Named() const {
+    NamedGroups named;
     for (const std::vector<Part>& group : groups_) {
-      auto& list = parameters.emplace_back();
-      for (const Part& part : group) list.push_back(TensorOf(part));
+      auto& list = named.emplace_back();
+      for (const Part& part : group) {
+        list.emplace_back(part.flat->members()[part.member].name, TensorOf(part));
+      }
     }
-    return parameters;
-  }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const std::vector<Part>& group : groups_) {
-      for (const Part& part : group) names.push_back(part.flat->members()[part.member].name);
-    }
-    return names;
+    return named;
   }
 
  private:
