@@ -97,6 +97,8 @@ Status ShardedOptimizer::CheckSameOnAllRanks() {
   std::vector<Parameter> parameters;
   for (const Place& place : places_) {
     const std::optional<DataType> type = DataTypeOf(place.tensor.scalar_type());
+    const Status has_values = CheckHasValues(place.name, place.tensor);
+    if (!has_values.ok()) return InvalidArgumentError(Mine() + has_values.message());
     if (!type || !torch::isFloatingType(place.tensor.scalar_type())) {
       return InvalidArgumentError(Mine() + "parameter '" + place.name + "' is " +
                                   ShapeOf(place.tensor) + ", which cannot be sharded");

@@ -71,7 +71,15 @@ torch::ScalarType ReducedType(torch::ScalarType type) {
   return type == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
+Status CheckHasValues(const std::string& name, const torch::Tensor& parameter) {
+  if (!parameter.defined() || !parameter.is_meta()) return OkStatus();
+  return InvalidArgumentError("parameter '" + name +
+                              "' is on the meta device, where it has no values; InitializeOn() "
+                              "gives it some (cadre/torch/meta_device.h)");
+}
+
 Status NamedTensors::Add(const std::string& name, const torch::Tensor& tensor) {
+  CADRE_RETURN_IF_ERROR(CheckHasValues(name, tensor));
   const bool copied = tensor.defined() && !IsReducible(tensor) &&
                       tensor.layout() == torch::kStrided &&
                       torch::isFloatingType(tensor.scalar_type());

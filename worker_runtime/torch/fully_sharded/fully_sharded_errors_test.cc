@@ -2,6 +2,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -57,13 +58,53 @@ TEST(FullyShardedErrors, RanksThatWrapDifferently) {
   });
 }
 
+TEST(FullyShardedErrors, AUnitThatIsNamedTwice) {
+  OnEachRank(1, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    EXPECT_THAT(Model::Create(net, {"block0", "block0"}, communicator, UnitOptions()).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("'block0' twice")));
+  });
+}
+
+// Rank 1 may call its last two units the other way round, which are of one size.
+struct SwappingNet : UnitNet {
+  torch::Tensor forward(torch::Tensor x) {
+    if (swaps) std::swap(blocks[2], blocks[3]);
+    return UnitNet::forward(std::move(x));
+  }
+  bool swaps = false;
+};
+
+TEST(FullyShardedErrors, RanksThatCallTheirUnitsInDifferentOrders) {
+  for (const int first_swap : {0, 2}) {
+    OnEachRank(2, [&](Communicator& communicator) {
+      const auto net = std::make_shared<SwappingNet>();
+      auto model =
+          FullySharded<SwappingNet>::Create(net, net->units(), communicator, UnitOptions());
+      ASSERT_OK(model);
+      Status status;
+      for (int step = 0; step < 4 && status.ok(); ++step) {
+        net->swaps = communicator.rank() == 1 && step == first_swap;
+        (*model)->forward(Input()).mean().backward();
+        status = (*model)->Finish();
+        EXPECT_EQ(status.ok(), step < first_swap) << step;
+      }
+      if (first_swap > 0) return;
+      EXPECT_THAT(status,
+                  StatusIs(StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr(RankOf(communicator)), HasSubstr("different orders"))));
+    });
+  }
+}
+
 TEST(FullyShardedErrors, AModelThatIsShardedAlready) {
   OnEachRank(2, [](Communicator& communicator) {
     const auto net = std::make_shared<UnitNet>();
     const auto model = Model::Create(net, net->units(), communicator, UnitOptions());
     ASSERT_OK(model);
-    EXPECT_THAT(Model::Create(net, net->units(), communicator, UnitOptions()).status(),
-                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("a unit already")));
+    EXPECT_THAT(
+        Model::Create(net, net->units(), communicator, UnitOptions()).status(),
+        StatusIs(StatusCode::kFailedPrecondition, HasSubstr("another FullySharded model already")));
   });
 }
 
@@ -126,6 +167,25 @@ TEST(FullyShardedErrors, AParameterThatIsUsedOutsideItsUnit) {
       EXPECT_THAT((*model)->Finish(), StatusIs(StatusCode::kInvalidArgument, names_it));
     });
   }
+}
+
+// Whether libtorch finds its gradient wrong, as here, or not, as of one element.
+TEST(FullyShardedErrors, AParameterThatTheLossUses) {
+  OnEachRank(1, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    auto model = Model::Create(net, net->units(), communicator, UnitOptions());
+    ASSERT_OK(model);
+    const torch::Tensor output = (*model)->forward(Input());
+    const torch::Tensor loss = output.mean() + net->blocks[1]->inner->weight.pow(2).sum();
+    try {
+      loss.backward();
+    } catch (const std::exception&) {
+    }
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("rank 0"), HasSubstr("'block1.inner.weight'"),
+                               HasSubstr("outside its unit"))));
+  });
 }
 
 TEST(FullyShardedErrors, StepsWithoutWhatComesBefore) {

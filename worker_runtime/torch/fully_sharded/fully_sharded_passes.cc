@@ -1,5 +1,6 @@
 // What FullyShardedUnits does while a model's forward and backward passes run.
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -36,10 +37,12 @@ void FullyShardedUnits::BeginPass() {
   }
   end_queued_ = false;
   last_ = nullptr;
+  order_.Begin();
   pass_synchronized_ = synchronize_;
   (void)Fail(links_.CheckHealth());
-  // In the first pass alone, since it takes time; models that use a parameter outside its unit tend
-  // to do so from the beginning.
+  (void)Fail(EndWatch());
+  // In the first pass and its loss alone, since it takes time; models that use a parameter outside
+  // its unit tend to do so from the beginning.
   if (!std::exchange(watched_, true)) watch_ = std::make_unique<ParameterWatch>(NamesIn(flats()));
   if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
       torch::GradMode::is_enabled() && failure_.ok()) {
@@ -69,6 +72,7 @@ void FullyShardedUnits::BeforeForward(Unit& unit) {
     }
     if (last_ != nullptr && last_ != &unit) last_->next_forward = &unit;
     last_ = &unit;
+    order_.Add(unit.index);
     Require(unit);
     Prefetch(unit.next_forward);
     return OkStatus();
@@ -76,7 +80,7 @@ void FullyShardedUnits::BeforeForward(Unit& unit) {
 }
 
 void FullyShardedUnits::AfterForward(Unit& unit) {
-  (void)Fail(Guarded("forward pass of a sharded model", [&] {
+  (void)Fail(Guarded("forward pass of a sharded model", [&]() -> Status {
     if (--unit.calls > 0) return OkStatus();
     const bool with_backward = torch::GradMode::is_enabled();
     if (IsRecomputing()) {
@@ -90,12 +94,18 @@ void FullyShardedUnits::AfterForward(Unit& unit) {
     if (!with_backward || !stays) Release(unit);
     if (!unit.root()) return OkStatus();
     last_ = nullptr;
-    CADRE_RETURN_IF_ERROR(EndWatch());
+    // The loss may use a parameter, too.
+    const bool found = watch_ != nullptr && !watch_->found().empty();
+    if (found || !with_backward) CADRE_RETURN_IF_ERROR(EndWatch());
     for (const auto& other : units_) {
       // What was gathered for nothing, since the pass went another way.
       if (!with_backward || other->state == Unit::State::kOnItsWay) Release(*other);
     }
-    return OkStatus();
+    // What the module threw comes before what follows from that.
+    if (std::uncaught_exceptions() > 0 || !failure_.ok()) return OkStatus();
+    const Status same = order_.Check(route());
+    if (same.code() != StatusCode::kInvalidArgument) return same;
+    return InvalidArgumentError(Mine() + same.message());
   }));
 }
 
@@ -205,7 +215,8 @@ void FullyShardedUnits::AwaitCopies() {
 
 Status FullyShardedUnits::GatherAll() {
   CADRE_RETURN_IF_ERROR(failure_);
-  return Fail(Guarded("gathering all parameters", [&] {
+  return Fail(Guarded("gathering all parameters", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(EndWatch());
     for (const auto& unit : units_) {
       Release(*unit);
       Require(*unit);

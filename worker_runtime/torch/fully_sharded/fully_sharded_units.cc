@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "cadre/parameter.h"
@@ -60,21 +61,26 @@ Status FullyShardedUnits::Fail(const Status& status) {
 }
 
 Status FullyShardedUnits::AddUnits(const std::vector<std::string>& names) {
-  units_.push_back(std::make_unique<Unit>(this, "", *module_));
-  const auto modules = module_->named_modules();
+  units_.push_back(std::make_unique<Unit>(this, 0, "", *module_));
+  std::set<std::string> wanted;
   for (const std::string& name : names) {
-    const std::shared_ptr<torch::nn::Module>* const found =
-        name.empty() ? nullptr : modules.find(name);
-    if (found == nullptr) {
-      return InvalidArgumentError(Mine() + "the model has no submodule '" + name + "'");
-    }
-    units_.push_back(std::make_unique<Unit>(this, name, **found));
+    if (wanted.insert(name).second) continue;
+    return InvalidArgumentError(Mine() + "the units name '" + name + "' twice");
+  }
+  // In the model's order, in whatever order they are named.
+  for (const auto& item : module_->named_modules()) {
+    if (item.key().empty() || wanted.erase(item.key()) == 0) continue;
+    const auto index = static_cast<int32_t>(units_.size());
+    units_.push_back(std::make_unique<Unit>(this, index, item.key(), *item.value()));
+  }
+  if (!wanted.empty()) {
+    return InvalidArgumentError(Mine() + "the model has no submodule '" + *wanted.begin() + "'");
   }
   for (const auto& unit : units_) {
     const Status announced = unit->Announce();
     if (announced.ok()) continue;
     return FailedPreconditionError(Mine() + (unit->root() ? "the model" : "'" + unit->name + "'") +
-                                   " is a unit already");
+                                   " is a unit of another FullySharded model already");
   }
   return OkStatus();
 }
@@ -261,6 +267,7 @@ std::vector<FlatParameter*> FullyShardedUnits::flats() const {
 
 Status FullyShardedUnits::Finish() {
   CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(Fail(EndWatch()));
   CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(reductions_.Finish());
     return links_.CheckHealth();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -224,6 +225,36 @@ TEST(FullyShardedOnMetaErrors, FirstValuesOfWhichNothingIsSaid) {
                 StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("rank 0"), HasSubstr("meta"),
                                HasSubstr("FullyShardedOptions::initialize"))));
+  });
+}
+
+TEST(FullyShardedOnMetaErrors, WhatInitializeThrows_AndWhatItLeavesOut) {
+  OnEachRank(1, [](Communicator& communicator) {
+    FullyShardedOptions options = UnitOptions();
+    options.initialize = [](torch::nn::Module&) -> bool { throw std::runtime_error("no file"); };
+    EXPECT_THAT(FullySharded<UnitNet>::Create(OnMeta<UnitNet>(), {}, communicator, options),
+                StatusIs(StatusCode::kInternal,
+                         AllOf(HasSubstr("rank 0"),
+                               HasSubstr("'stem', a torch::nn::LinearImpl: no file"))));
+  });
+  OnEachRank(1, [](Communicator& communicator) {
+    FullyShardedOptions options = UnitOptions();
+    options.initialize = [](torch::nn::Module&) { return true; };
+    const auto model = FullySharded<UnitNet>::Create(OnMeta<UnitNet>(), {}, communicator, options);
+    ASSERT_OK(model);
+    EXPECT_TRUE((*model)->forward(InputFor(0, 0, torch::kCPU)).isnan().all().item<bool>());
+  });
+}
+
+TEST(FullyShardedOnMetaErrors, WrappersThatDoNotInitialize) {
+  OnEachRank(1, [](Communicator& communicator) {
+    const auto net = OnMeta<UnitNet>();
+    const auto names_it = StatusIs(
+        StatusCode::kInvalidArgument,
+        AllOf(HasSubstr("'stem.weight'"), HasSubstr("meta device"), HasSubstr("InitializeOn()")));
+    EXPECT_THAT(DataParallel<UnitNet>::Create(net, communicator), names_it);
+    const auto optimizer = MakeOptimizer(Kind::kSgd, net->parameters());
+    EXPECT_THAT(ShardedOptimizer::Create(*net, *optimizer, communicator), names_it);
   });
 }
 

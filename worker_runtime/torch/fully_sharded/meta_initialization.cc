@@ -1,8 +1,10 @@
 #include "cadre/torch/meta_initialization.h"
 
+#include <limits>
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/guarded.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -46,6 +48,8 @@ Status MetaInitialization::InitializeOwn(torch::nn::Module& module, const std::s
     if (initialized_.insert(parameter.unsafeGetTensorImpl()).second) {
       has_own = true;
       if (parameter.is_meta()) GiveMemory(parameter, device_);
+      // So that what is left out shows.
+      if (parameter.is_floating_point()) parameter.fill_(std::numeric_limits<double>::quiet_NaN());
     } else {
       shared.emplace_back(parameter, parameter.clone());
     }
@@ -61,13 +65,15 @@ Status MetaInitialization::InitializeOwn(torch::nn::Module& module, const std::s
     }
   }
   if (!has_own) return OkStatus();
-  if (!initialize_(module)) {
-    return InvalidArgumentError(
-        who_ + "the model is on the meta device, and which values " +
-        (name.empty() ? std::string("its own parameters and buffers begin with, those of a ")
-                      : "the parameters and buffers of '" + name + "' begin with, a ") +
-        module.name() + ", is not known to what initializes it");
-  }
+  const std::string which =
+      (name.empty() ? "the model itself" : "'" + name + "'") + ", a " + module.name();
+  CADRE_RETURN_IF_ERROR(Guarded(who_ + "initialization of " + which, [&] {
+    if (initialize_(module)) return OkStatus();
+    return InvalidArgumentError(who_ +
+                                "the model is on the meta device, and its `initialize` does not "
+                                "know which values the own parameters and buffers of " +
+                                which + ", begin with");
+  }));
   for (auto& [parameter, value] : shared) parameter.copy_(value);
   return OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,8 +37,8 @@ class AwaitedInput {
 
 class FullyShardedUnits::Unit : public ShardedUnit {
  public:
-  Unit(FullyShardedUnits* owner, std::string name, const torch::nn::Module& module)
-      : ShardedUnit(module), name(std::move(name)), owner_(*owner) {}
+  Unit(FullyShardedUnits* owner, int32_t index, std::string name, const torch::nn::Module& module)
+      : ShardedUnit(module), index(index), name(std::move(name)), owner_(*owner) {}
 
   void BeforeForward() override { owner_.BeforeForward(*this); }
   void AfterForward() override { owner_.AfterForward(*this); }
@@ -61,6 +62,8 @@ class FullyShardedUnits::Unit : public ShardedUnit {
     return false;
   }
 
+  // Among the units.
+  const int32_t index;
   // In the module; empty: the root.
   const std::string name;
   // Before they are sharded.

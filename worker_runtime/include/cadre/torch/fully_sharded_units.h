@@ -20,6 +20,7 @@
 #include "cadre/torch/parameter_watch.h"
 #include "cadre/torch/reductions_under_way.h"
 #include "cadre/torch/shard_links.h"
+#include "cadre/torch/unit_order.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -143,10 +144,11 @@ class FullyShardedUnits {
   // Of the model, or where it gets memory.
   torch::Device device_ = torch::kCPU;
   bool on_meta_ = false;
-  // The root first.
+  // The root first, the others in the model's order.
   std::vector<std::unique_ptr<Unit>> units_;
   // The unit that began last, in the pass under way.
   Unit* last_ = nullptr;
+  UnitOrder order_;
   ReductionsUnderWay reductions_;
   size_t gathered_bytes_ = 0;
   size_t most_gathered_bytes_ = 0;

@@ -10,15 +10,17 @@
 
 namespace cadre::nn {
 
-// What `body` returns, or INTERNAL with `what` and the exception's text on one line.
+// What `body` returns, or INTERNAL with `what` and the exception's text on one line, without the
+// backtrace that libtorch adds.
 template <typename Body>
-Status Guarded(const char* what, const Body& body) {
+Status Guarded(const std::string& what, const Body& body) {
   try {
     return body();
   } catch (const std::exception& error) {
     std::string why = error.what();
+    why.erase(std::min(why.find("\nException raised from "), why.size()));
     std::replace(why.begin(), why.end(), '\n', ' ');
-    return InternalError(std::string(what) + ": " + why);
+    return InternalError(what + ": " + why);
   }
 }
 

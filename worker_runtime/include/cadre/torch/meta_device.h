@@ -37,8 +37,10 @@ class OnMetaDevice {
   const c10::impl::IncludeDispatchKeyGuard included_;
 };
 
-// Gives a module's own parameters and buffers their first values, in place, not those of the
-// modules within it, which have theirs. False: it does not know the module.
+// Gives a module's own parameters and buffers their first values, not those of the modules within
+// it, which have theirs; in place: the tensors stay the same. Until then floating-point parameters
+// are not numbers. Called for modules that have some on the meta device. False: it does not know
+// the module.
 using InitializeModule = std::function<bool(torch::nn::Module&)>;
 
 // As the constructors of libtorch's own modules do. What other constructors do to the modules
@@ -46,8 +48,9 @@ using InitializeModule = std::function<bool(torch::nn::Module&)>;
 bool ResetParameters(torch::nn::Module& module);
 
 // Gives a model memory on that device and first values, as FullySharded does for one that it
-// shards. INVALID_ARGUMENT, naming it: a module that `initialize` does not know. Throws what
-// `initialize` throws.
+// shards.
+//   INVALID_ARGUMENT  naming it: a module that `initialize` does not know
+//   INTERNAL          naming the module: what `initialize` threw
 Status InitializeOn(torch::nn::Module& model, const torch::Device& device,
                     const InitializeModule& initialize);
 

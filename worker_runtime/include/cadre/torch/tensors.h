@@ -23,6 +23,9 @@ class DeviceLinks;
 // nullopt: collectives do not have it.
 std::optional<DataType> DataTypeOf(torch::ScalarType type);
 
+// INVALID_ARGUMENT: the parameter is on the meta device.
+Status CheckHasValues(const std::string& name, const torch::Tensor& parameter);
+
 // The memory of a tensor on the host. INVALID_ARGUMENT, naming it: elsewhere, with gaps, or of a
 // type that collectives do not have.
 Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor);
