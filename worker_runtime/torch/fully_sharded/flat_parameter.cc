@@ -1,4 +1,4 @@
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 
 #include <algorithm>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "cadre/torch/fully_sharded_parts.h"
+#include "cadre/torch/fully_sharded/fully_sharded_parts.h"
 
 #include <map>
 #include <set>

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded_unit.h"
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded/fully_sharded_unit.h"
+#include "cadre/torch/fully_sharded/fully_sharded_units.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/recomputation.h"
 #include "cadre/torch/tensors.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded_parts.h"
+#include "cadre/torch/fully_sharded/fully_sharded_parts.h"
 #include "cadre/torch/guarded.h"
 #include "torch/utils.h"
 

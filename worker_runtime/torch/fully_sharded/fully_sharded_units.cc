@@ -1,4 +1,4 @@
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded/fully_sharded_units.h"
 
 #include <limits>
 #include <map>
@@ -7,10 +7,10 @@
 
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded_unit.h"
+#include "cadre/torch/fully_sharded/fully_sharded_unit.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/hybrid_sharding.h"
-#include "cadre/torch/meta_initialization.h"
+#include "cadre/torch/fully_sharded/meta_initialization.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "ATen/core/dispatch/Dispatcher.h"
-#include "cadre/torch/meta_initialization.h"
+#include "cadre/torch/fully_sharded/meta_initialization.h"
 #include "torch/library.h"
 #include "torch/nn/functional/instancenorm.h"  // which its modules' header lacks
 #include "torch/nn/modules/activation.h"

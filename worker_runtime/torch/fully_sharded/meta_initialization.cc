@@ -1,4 +1,4 @@
-#include "cadre/torch/meta_initialization.h"
+#include "cadre/torch/fully_sharded/meta_initialization.h"
 
 #include <limits>
 #include <utility>

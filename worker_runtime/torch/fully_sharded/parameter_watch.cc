@@ -1,4 +1,4 @@
-#include "cadre/torch/parameter_watch.h"
+#include "cadre/torch/fully_sharded/parameter_watch.h"
 
 #include "torch/utils.h"
 

@@ -1,4 +1,4 @@
-#include "cadre/torch/reductions_under_way.h"
+#include "cadre/torch/fully_sharded/reductions_under_way.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "cadre/torch/shard_links.h"
+#include "cadre/torch/fully_sharded/shard_links.h"
 
 #include "cadre/result.h"
 #include "cadre/status_macros.h"

@@ -1,4 +1,4 @@
-#include "cadre/torch/unit_order.h"
+#include "cadre/torch/fully_sharded/unit_order.h"
 
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"

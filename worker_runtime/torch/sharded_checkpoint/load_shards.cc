@@ -8,12 +8,12 @@
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
-#include "cadre/torch/optimizer_head.h"
+#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/optimizer_state.h"
-#include "cadre/torch/shard_names.h"
-#include "cadre/torch/shard_reading.h"
+#include "cadre/torch/sharded_checkpoint/shard_names.h"
+#include "cadre/torch/sharded_checkpoint/shard_reading.h"
 #include "cadre/torch/sharded_checkpoint.h"
-#include "cadre/torch/whole_groups.h"
+#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {

@@ -1,11 +1,11 @@
-#include "cadre/torch/optimizer_head.h"
+#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 
 #include <utility>
 #include <vector>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/shard_names.h"
-#include "cadre/torch/shard_reading.h"
+#include "cadre/torch/sharded_checkpoint/shard_names.h"
+#include "cadre/torch/sharded_checkpoint/shard_reading.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
 

@@ -1,9 +1,9 @@
-#include "cadre/torch/shard_reading.h"
+#include "cadre/torch/sharded_checkpoint/shard_reading.h"
 
 #include <sstream>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/shard_names.h"
+#include "cadre/torch/sharded_checkpoint/shard_names.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {

@@ -25,8 +25,8 @@
 
 #include "cadre/result.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded_parts.h"
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded/fully_sharded_parts.h"
+#include "cadre/torch/fully_sharded/fully_sharded_units.h"
 #include "cadre/torch/sharded_unit.h"
 
 namespace cadre::nn {

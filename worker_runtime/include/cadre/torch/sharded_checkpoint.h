@@ -23,7 +23,7 @@
 #include "cadre/sharded_state.h"
 #include "cadre/status.h"
 #include "cadre/torch/fully_sharded.h"
-#include "cadre/torch/fully_sharded_parts.h"
+#include "cadre/torch/fully_sharded/fully_sharded_parts.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"

@@ -1,13 +1,13 @@
 // The order of a pass's units, which all ranks must share: what FullySharded is made of.
-#ifndef CADRE_TORCH_UNIT_ORDER_H_
-#define CADRE_TORCH_UNIT_ORDER_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_UNIT_ORDER_H_
+#define CADRE_TORCH_FULLY_SHARDED_UNIT_ORDER_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "cadre/status.h"
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 
 namespace cadre::nn {
 
@@ -30,4 +30,4 @@ class UnitOrder {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_UNIT_ORDER_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_UNIT_ORDER_H_

@@ -1,6 +1,6 @@
 // Reading what is in a sharded checkpoint; for its own sources alone.
-#ifndef CADRE_TORCH_SHARD_READING_H_
-#define CADRE_TORCH_SHARD_READING_H_
+#ifndef CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_READING_H_
+#define CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_READING_H_
 
 #include <set>
 #include <string>
@@ -38,4 +38,4 @@ Status CheckNoOthers(const SavedShards& saved, const std::set<std::string>& know
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_SHARD_READING_H_
+#endif  // CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_READING_H_

@@ -1,6 +1,6 @@
 // What a rank keeps, collected into a ShardedState; for the sources of sharded checkpoints alone.
-#ifndef CADRE_TORCH_SHARD_COLLECTOR_H_
-#define CADRE_TORCH_SHARD_COLLECTOR_H_
+#ifndef CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_COLLECTOR_H_
+#define CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_COLLECTOR_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cadre/sharded_state.h"
-#include "cadre/torch/flat_parameter.h"
-#include "cadre/torch/shard_names.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
+#include "cadre/torch/sharded_checkpoint/shard_names.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -74,4 +74,4 @@ class ShardCollector {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_SHARD_COLLECTOR_H_
+#endif  // CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_COLLECTOR_H_

@@ -1,6 +1,6 @@
 // How a model on the meta device gets its memory and first values: what FullySharded is made of.
-#ifndef CADRE_TORCH_META_INITIALIZATION_H_
-#define CADRE_TORCH_META_INITIALIZATION_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_META_INITIALIZATION_H_
+#define CADRE_TORCH_FULLY_SHARDED_META_INITIALIZATION_H_
 
 #include <functional>
 #include <map>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cadre/status.h"
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 #include "cadre/torch/meta_device.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
@@ -52,4 +52,4 @@ class MetaInitialization {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_META_INITIALIZATION_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_META_INITIALIZATION_H_

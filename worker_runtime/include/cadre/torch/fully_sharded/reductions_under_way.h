@@ -1,7 +1,7 @@
 // The reductions of a FullySharded model's gradients from their start to the shards' gradients:
 // what FullySharded is made of.
-#ifndef CADRE_TORCH_REDUCTIONS_UNDER_WAY_H_
-#define CADRE_TORCH_REDUCTIONS_UNDER_WAY_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_REDUCTIONS_UNDER_WAY_H_
+#define CADRE_TORCH_FULLY_SHARDED_REDUCTIONS_UNDER_WAY_H_
 
 #include <cstddef>
 #include <deque>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cadre/status.h"
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 
 namespace cadre::nn {
 
@@ -38,4 +38,4 @@ class ReductionsUnderWay {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_REDUCTIONS_UNDER_WAY_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_REDUCTIONS_UNDER_WAY_H_

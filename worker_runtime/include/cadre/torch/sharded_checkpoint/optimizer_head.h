@@ -1,7 +1,7 @@
 // An optimizer without the content of its state's tensors, as sharded checkpoints have it; for
 // their own sources alone.
-#ifndef CADRE_TORCH_OPTIMIZER_HEAD_H_
-#define CADRE_TORCH_OPTIMIZER_HEAD_H_
+#ifndef CADRE_TORCH_SHARDED_CHECKPOINT_OPTIMIZER_HEAD_H_
+#define CADRE_TORCH_SHARDED_CHECKPOINT_OPTIMIZER_HEAD_H_
 
 #include <map>
 #include <memory>
@@ -33,4 +33,4 @@ Status ReadHeads(const SavedShards& saved, const NamedGroups& groups,
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_OPTIMIZER_HEAD_H_
+#endif  // CADRE_TORCH_SHARDED_CHECKPOINT_OPTIMIZER_HEAD_H_

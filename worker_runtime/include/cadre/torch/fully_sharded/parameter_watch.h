@@ -1,6 +1,6 @@
 // Whether an operator was given a parameter that is empty, since its unit does not run.
-#ifndef CADRE_TORCH_PARAMETER_WATCH_H_
-#define CADRE_TORCH_PARAMETER_WATCH_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_PARAMETER_WATCH_H_
+#define CADRE_TORCH_FULLY_SHARDED_PARAMETER_WATCH_H_
 
 #include <map>
 #include <memory>
@@ -38,4 +38,4 @@ class ParameterWatch {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_PARAMETER_WATCH_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_PARAMETER_WATCH_H_

@@ -5,8 +5,8 @@
 // it; while it is not they are empty (their shape is {0}), so that what uses them fails and reads
 // nothing. Its storage object stays the same: what autograd saved of it in the forward pass has no
 // memory in between, and has the same values again for the backward pass.
-#ifndef CADRE_TORCH_FLAT_PARAMETER_H_
-#define CADRE_TORCH_FLAT_PARAMETER_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_FLAT_PARAMETER_H_
+#define CADRE_TORCH_FULLY_SHARDED_FLAT_PARAMETER_H_
 
 #include <chrono>
 #include <cstddef>
@@ -181,4 +181,4 @@ class FlatParameter {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_FLAT_PARAMETER_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_FLAT_PARAMETER_H_

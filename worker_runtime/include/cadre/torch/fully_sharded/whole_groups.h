@@ -1,6 +1,6 @@
 // The groups of an optimizer over shards (FullySharded) as they would be over whole parameters.
-#ifndef CADRE_TORCH_WHOLE_GROUPS_H_
-#define CADRE_TORCH_WHOLE_GROUPS_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_WHOLE_GROUPS_H_
+#define CADRE_TORCH_FULLY_SHARDED_WHOLE_GROUPS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 #include "cadre/torch/optimizer_state.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
@@ -72,4 +72,4 @@ class WholeGroups {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_WHOLE_GROUPS_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_WHOLE_GROUPS_H_

@@ -1,7 +1,7 @@
 // The units of a FullySharded model and when their parameters are gathered and given back: what
 // FullySharded is made of.
-#ifndef CADRE_TORCH_FULLY_SHARDED_UNITS_H_
-#define CADRE_TORCH_FULLY_SHARDED_UNITS_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_UNITS_H_
+#define CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_UNITS_H_
 
 #include <chrono>
 #include <cstddef>
@@ -15,12 +15,12 @@
 #include "cadre/result.h"
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 #include "cadre/torch/meta_device.h"
-#include "cadre/torch/parameter_watch.h"
-#include "cadre/torch/reductions_under_way.h"
-#include "cadre/torch/shard_links.h"
-#include "cadre/torch/unit_order.h"
+#include "cadre/torch/fully_sharded/parameter_watch.h"
+#include "cadre/torch/fully_sharded/reductions_under_way.h"
+#include "cadre/torch/fully_sharded/shard_links.h"
+#include "cadre/torch/fully_sharded/unit_order.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -168,4 +168,4 @@ class FullyShardedUnits {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_FULLY_SHARDED_UNITS_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_UNITS_H_

@@ -1,6 +1,6 @@
 // One unit of FullyShardedUnits; for its own sources alone.
-#ifndef CADRE_TORCH_FULLY_SHARDED_UNIT_H_
-#define CADRE_TORCH_FULLY_SHARDED_UNIT_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_UNIT_H_
+#define CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_UNIT_H_
 
 #include <atomic>
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "cadre/torch/flat_parameter.h"
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
+#include "cadre/torch/fully_sharded/fully_sharded_units.h"
 #include "cadre/torch/sharded_unit.h"
 
 namespace cadre::nn {
@@ -87,4 +87,4 @@ class FullyShardedUnits::Unit : public ShardedUnit {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_FULLY_SHARDED_UNIT_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_UNIT_H_

@@ -1,7 +1,7 @@
 // The ranks of a FullySharded model and how they and their devices are connected: what FullySharded
 // is made of.
-#ifndef CADRE_TORCH_SHARD_LINKS_H_
-#define CADRE_TORCH_SHARD_LINKS_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_SHARD_LINKS_H_
+#define CADRE_TORCH_FULLY_SHARDED_SHARD_LINKS_H_
 
 #include <chrono>
 #include <deque>
@@ -11,7 +11,7 @@
 #include "cadre/communicator.h"
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
-#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded/flat_parameter.h"
 #include "cadre/work.h"
 #include "torch/types.h"
 
@@ -52,4 +52,4 @@ class ShardLinks {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_SHARD_LINKS_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_SHARD_LINKS_H_

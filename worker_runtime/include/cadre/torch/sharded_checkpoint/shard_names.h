@@ -1,6 +1,6 @@
 // How the tensors of a sharded model are named in a checkpoint; for its own sources alone.
-#ifndef CADRE_TORCH_SHARD_NAMES_H_
-#define CADRE_TORCH_SHARD_NAMES_H_
+#ifndef CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_NAMES_H_
+#define CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_NAMES_H_
 
 #include <cstddef>
 #include <string>
@@ -27,4 +27,4 @@ inline constexpr char kLikeKey[] = "cadre_like";
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_SHARD_NAMES_H_
+#endif  // CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_NAMES_H_

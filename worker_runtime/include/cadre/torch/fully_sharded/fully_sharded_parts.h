@@ -1,14 +1,14 @@
 // This rank's parts of a FullySharded model, as optimizers and checkpoints see them between its
 // passes: what FullySharded is made of.
-#ifndef CADRE_TORCH_FULLY_SHARDED_PARTS_H_
-#define CADRE_TORCH_FULLY_SHARDED_PARTS_H_
+#ifndef CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_PARTS_H_
+#define CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_PARTS_H_
 
 #include <memory>
 #include <vector>
 
 #include "cadre/result.h"
 #include "cadre/status.h"
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded/fully_sharded_units.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 #include "torch/serialize/archive.h"
@@ -53,4 +53,4 @@ class FullyShardedParts {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_FULLY_SHARDED_PARTS_H_
+#endif  // CADRE_TORCH_FULLY_SHARDED_FULLY_SHARDED_PARTS_H_
