@@ -34,13 +34,7 @@ torch::Tensor ForwardIn(torch::ScalarType type, const torch::Device& device,
 Status CheckTrains(const torch::Device& device, torch::ScalarType type) {
   if (type == torch::kFloat32) return OkStatus();
   const Status trained = WithoutExceptions([&] {
-    Shape shape;
-    shape.layers = 1;
-    shape.width = 8;
-    shape.heads = 2;
-    shape.context = 1;
-    shape.vocabulary = 1;
-    Gpt net(shape);
+    Gpt net({/*layers=*/1, /*width=*/8, /*heads=*/2, /*context=*/1, /*vocabulary=*/1});
     net.to(device);
     const torch::Tensor ids =
         torch::zeros({1, 1}, torch::TensorOptions(device).dtype(torch::kLong));

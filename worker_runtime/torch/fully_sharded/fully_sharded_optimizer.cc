@@ -4,9 +4,9 @@
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded/fully_sharded_parts.h"
+#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
-#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {

@@ -39,6 +39,24 @@ class FullyShardedTraining : public ShardedTraining {
     OnePass(communicator, model, step);
   };
 
+  // A rank's parameters after some steps of its model, whole.
+  template <typename Passes>
+  static std::vector<torch::Tensor> Trained(Communicator& communicator, Model& model, int steps,
+                                            const Passes& passes, double max_norm = 0) {
+    const auto optimizer = MakeOptimizer(kind(), model.shards());
+    for (int step = 0; step < steps; ++step) {
+      passes(communicator, model, step);
+      if (max_norm > 0) {
+        EXPECT_OK(model.ClipGradNorm(max_norm));
+      }
+      EXPECT_OK(model.Step(*optimizer));
+      model.ZeroGrad();
+    }
+    const auto full = Model::FullParameters::Gather(model);
+    EXPECT_OK(full);
+    return ParametersOf(model.module());
+  }
+
   // Each rank's parameters after some steps, whole. With a `local_size` that is not 0 so many ranks
   // have a replica.
   template <typename Passes>
@@ -51,18 +69,8 @@ class FullyShardedTraining : public ShardedTraining {
       const ModelRanks among(communicator, local_size, options);
       auto model = Model::Create(net, net->units(), among.shards(), among.options);
       ASSERT_OK(model);
-      const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
-      for (int step = 0; step < steps; ++step) {
-        passes(communicator, **model, step);
-        if (max_norm > 0) {
-          ASSERT_OK((*model)->ClipGradNorm(max_norm));
-        }
-        ASSERT_OK((*model)->Step(*optimizer));
-        (*model)->ZeroGrad();
-      }
-      const auto full = Model::FullParameters::Gather(**model);
-      ASSERT_OK(full);
-      values[static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
+      values[static_cast<size_t>(communicator.rank())] =
+          Trained(communicator, **model, steps, passes, max_norm);
     });
     return values;
   }
@@ -106,8 +114,7 @@ class FullyShardedTraining : public ShardedTraining {
       const size_t before = pretend::LiveBytes();
       barrier();
       const auto net = MakeUnits(communicator, 64);
-      size_t all = 0;
-      for (const torch::Tensor& parameter : net->parameters()) all += parameter.nbytes();
+      const size_t all = ParameterBytes(*net);
       const ModelRanks among(communicator, local_size, UnitOptions(where()));
       auto model = Model::Create(net, net->units(), among.shards(), among.options);
       ASSERT_OK(model);

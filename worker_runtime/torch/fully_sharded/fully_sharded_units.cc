@@ -8,9 +8,9 @@
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded/fully_sharded_unit.h"
+#include "cadre/torch/fully_sharded/meta_initialization.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/hybrid_sharding.h"
-#include "cadre/torch/fully_sharded/meta_initialization.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
@@ -20,6 +20,47 @@ namespace {
 // Whether a parameter's or a module's name is within the module `outer`; all are within the root.
 bool IsWithin(const std::string& name, const std::string& outer) {
   return outer.empty() || name == outer || name.rfind(outer + ".", 0) == 0;
+}
+
+// Rank 0's values of these, where that is wanted.
+Status FromFirstRank(ShardLinks& links, const FullyShardedOptions& options,
+                     const std::vector<FlatMember>& members) {
+  if (!options.broadcast_parameters) return OkStatus();
+  std::vector<RootedTensor> first;
+  for (const FlatMember& member : members) {
+    first.push_back({member.name, member.tensor.detach().contiguous(), 0});
+  }
+  CADRE_RETURN_IF_ERROR(links.FromFirstRank([&](Communicator& ranks, DeviceLinks* devices) {
+    return BroadcastTensors(ranks, first, options.timeout, devices);
+  }));
+  for (size_t i = 0; i < members.size(); ++i) {
+    const torch::Tensor ours = members[i].tensor.detach();
+    // Those with gaps were copied.
+    if (ours.data_ptr() != first[i].tensor.data_ptr()) ours.copy_(first[i].tensor);
+  }
+  return OkStatus();
+}
+
+// One flat parameter for each type, and for what is trained and what is not; none has values yet.
+std::vector<std::unique_ptr<FlatParameter>> FlatsOf(std::vector<FlatMember> parameters,
+                                                    const FullyShardedOptions& options,
+                                                    const torch::Device& device,
+                                                    const ShardRoute& route) {
+  using Kind = std::pair<torch::ScalarType, bool>;
+  std::map<Kind, std::vector<FlatMember>> kinds;
+  for (FlatMember& member : parameters) {
+    const Kind kind(member.tensor.scalar_type(), member.tensor.requires_grad());
+    kinds[kind].push_back(std::move(member));
+  }
+  std::vector<std::unique_ptr<FlatParameter>> flats;
+  for (auto& [kind, members] : kinds) {
+    const torch::ScalarType type = options.parameter_type.value_or(kind.first);
+    const ShardTypes types = {options.offload_to_host, kind.first, type,
+                              options.reduction_type.value_or(type)};
+    flats.push_back(
+        std::make_unique<FlatParameter>(std::move(members), kind.second, types, device, route));
+  }
+  return flats;
 }
 
 }  // namespace
@@ -194,11 +235,11 @@ Status FullyShardedUnits::Begin() {
     for (const auto& unit : units_) {
       all.insert(all.end(), unit->parameters.begin(), unit->parameters.end());
     }
-    CADRE_RETURN_IF_ERROR(FromFirstRank(all));
+    CADRE_RETURN_IF_ERROR(FromFirstRank(links_, options_, all));
     all.clear();
     // One unit after the other, so that only one is there twice.
     for (const auto& unit : units_) {
-      Shard(*unit);
+      unit->flats = FlatsOf(std::move(unit->parameters), options_, device_, route());
       for (const auto& flat : unit->flats) {
         for (size_t m = 0; m < flat->members().size(); ++m) flat->Take(m);
       }
@@ -210,51 +251,18 @@ Status FullyShardedUnits::Begin() {
   });
 }
 
-Status FullyShardedUnits::FromFirstRank(const std::vector<FlatMember>& members) {
-  if (!options_.broadcast_parameters) return OkStatus();
-  std::vector<RootedTensor> first;
-  for (const FlatMember& member : members) {
-    first.push_back({member.name, member.tensor.detach().contiguous(), 0});
-  }
-  CADRE_RETURN_IF_ERROR(links_.FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
-    return BroadcastTensors(ranks, first, options_.timeout, links);
-  }));
-  for (size_t i = 0; i < members.size(); ++i) {
-    const torch::Tensor ours = members[i].tensor.detach();
-    // Those with gaps were copied.
-    if (ours.data_ptr() != first[i].tensor.data_ptr()) ours.copy_(first[i].tensor);
-  }
-  return OkStatus();
-}
-
 Status FullyShardedUnits::Initialize() {
-  MetaInitialization initialization(
-      Mine(), device_, options_.initialize,
-      [&](const std::vector<FlatMember>& members) { return FromFirstRank(members); });
+  MetaInitialization initialization(Mine(), device_, options_.initialize,
+                                    [&](const std::vector<FlatMember>& members) {
+                                      return FromFirstRank(links_, options_, members);
+                                    });
   for (const auto& unit : units_) {
-    Shard(*unit);
+    unit->flats = FlatsOf(std::move(unit->parameters), options_, device_, route());
     std::vector<FlatParameter*> flats;
     for (const auto& flat : unit->flats) flats.push_back(flat.get());
     initialization.AddUnit(unit->module(), flats);
   }
   return initialization.Run(*module_);
-}
-
-void FullyShardedUnits::Shard(Unit& unit) {
-  using Kind = std::pair<torch::ScalarType, bool>;
-  std::map<Kind, std::vector<FlatMember>> kinds;
-  for (FlatMember& member : unit.parameters) {
-    const Kind kind(member.tensor.scalar_type(), member.tensor.requires_grad());
-    kinds[kind].push_back(std::move(member));
-  }
-  unit.parameters.clear();
-  for (auto& [kind, members] : kinds) {
-    const torch::ScalarType type = options_.parameter_type.value_or(kind.first);
-    const ShardTypes types = {options_.offload_to_host, kind.first, type,
-                              options_.reduction_type.value_or(type)};
-    unit.flats.push_back(
-        std::make_unique<FlatParameter>(std::move(members), kind.second, types, device_, route()));
-  }
 }
 
 std::vector<FlatParameter*> FullyShardedUnits::flats() const {

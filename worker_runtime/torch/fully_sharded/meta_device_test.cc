@@ -164,15 +164,8 @@ TEST_P(OnMetaOf, TrainsAsIfItHadBegunOnItsDevice) {
       const auto net = OnMeta<UnitNet>();
       auto model = Model::Create(net, net->units(), communicator, OptionsFor(communicator));
       ASSERT_OK(model);
-      const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
-      for (int step = 0; step < 3; ++step) {
-        OnePass(communicator, **model, step);
-        ASSERT_OK((*model)->Step(*optimizer));
-        (*model)->ZeroGrad();
-      }
-      const auto full = Model::FullParameters::Gather(**model);
-      ASSERT_OK(full);
-      values[static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
+      values[static_cast<size_t>(communicator.rank())] =
+          Trained(communicator, **model, 3, kOnePass);
     });
     ExpectClose(values, Unsharded(ranks, 3, kOnePass), ranks <= 2);
   }
@@ -182,9 +175,7 @@ TEST_P(OnMetaOf, HasNoMoreThanTheRootAndOneUnitMeanwhile) {
   if (where() == Where::kHost) GTEST_SKIP() << "the host's memory is not counted";
   OnEachRank(1, [](Communicator& communicator) {
     const auto net = OnMeta<UnitNet>(/*seed=*/1, /*width=*/64);
-    size_t all = 0, block = 0;
-    for (const torch::Tensor& parameter : net->parameters()) all += parameter.nbytes();
-    for (const torch::Tensor& parameter : net->blocks[0]->parameters()) block += parameter.nbytes();
+    const size_t all = ParameterBytes(*net), block = ParameterBytes(*net->blocks[0]);
     const size_t before = pretend::LiveBytes();
     size_t most = 0;
     FullyShardedOptions options = OptionsFor(communicator);

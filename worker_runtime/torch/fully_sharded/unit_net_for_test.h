@@ -2,6 +2,7 @@
 #ifndef CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_UNIT_NET_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_UNIT_NET_FOR_TEST_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -56,6 +57,12 @@ struct UnitNet : torch::nn::Module {
   std::vector<std::shared_ptr<UnitBlock>> blocks;
   torch::nn::Linear head{nullptr};
 };
+
+inline size_t ParameterBytes(const torch::nn::Module& module) {
+  size_t bytes = 0;
+  for (const torch::Tensor& parameter : module.parameters()) bytes += parameter.nbytes();
+  return bytes;
+}
 
 inline FullyShardedOptions UnitOptions(Where where = Where::kHost) {
   FullyShardedOptions options;

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "cadre/torch/guarded.h"
-#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/optimizer_state.h"
+#include "cadre/torch/sharded_checkpoint.h"
+#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/sharded_checkpoint/shard_names.h"
 #include "cadre/torch/sharded_checkpoint/shard_reading.h"
-#include "cadre/torch/sharded_checkpoint.h"
-#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -72,9 +72,7 @@ Status ReadOptimizer(const SavedShards& saved, const FullyShardedParts& parts,
     if (like == flat->members().end()) continue;
     auto own = hollow.at(like->name)->clone();
     std::vector<torch::Tensor*> tensors;
-    if (!TensorsOf(*own, &tensors)) {
-      return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
-    }
+    CADRE_RETURN_IF_ERROR(VisibleTensors(optimizer, *own, &tensors));
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!tensors[i]->defined()) continue;
       CADRE_RETURN_IF_ERROR(ReadMembers(saved, *flat, StatePrefix(i), tensors[i]));
@@ -102,12 +100,7 @@ Status LoadShards(FullyShardedParts& parts, torch::optim::Optimizer& optimizer,
     CADRE_RETURN_IF_ERROR(ReadText(saved, kExtraName, &text));
     return ReadOptimizer(saved, parts, optimizer);
   });
-  if (!read.ok()) {
-    // Of libtorch's exceptions, too: what it cannot read is another state.
-    const bool other = read.code() == StatusCode::kInternal;
-    return Status(other ? StatusCode::kInvalidArgument : read.code(),
-                  units.Mine() + read.message());
-  }
+  if (!read.ok()) return NotRead(read, units.Mine());
   CADRE_RETURN_IF_ERROR(units.ReleaseAll(/*keep=*/false));
   CADRE_RETURN_IF_ERROR(units.Fail(Guarded("shards of a sharded model", [&] {
     for (auto& [ours, values] : loaded.buffers) ours.copy_(values);

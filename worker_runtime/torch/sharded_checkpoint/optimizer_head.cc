@@ -45,6 +45,13 @@ Status ReadHead(const SavedShards& saved, const std::string& name, const NamedGr
 
 }  // namespace
 
+Status VisibleTensors(const torch::optim::Optimizer& optimizer,
+                      torch::optim::OptimizerParamState& state,
+                      std::vector<torch::Tensor*>* tensors) {
+  if (TensorsOf(state, tensors)) return OkStatus();
+  return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
+}
+
 std::unique_ptr<torch::optim::OptimizerParamState> Hollow(
     const torch::optim::OptimizerParamState& state) {
   auto hollow = state.clone();

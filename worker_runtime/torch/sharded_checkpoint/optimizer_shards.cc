@@ -8,12 +8,12 @@
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
-#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/optimizer_state.h"
+#include "cadre/torch/sharded_checkpoint.h"
+#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/sharded_checkpoint/shard_collector.h"
 #include "cadre/torch/sharded_checkpoint/shard_names.h"
 #include "cadre/torch/sharded_checkpoint/shard_reading.h"
-#include "cadre/torch/sharded_checkpoint.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -76,9 +76,7 @@ Status Collect(const torch::nn::Module& module, ShardedOptimizer& optimizer,
       const auto state = inner.state().find(StateKey(tensor));
       if (state == inner.state().end()) continue;
       std::vector<torch::Tensor*> tensors;
-      if (!TensorsOf(*state->second, &tensors)) {
-        return UnimplementedError("the state of " + KindOf(inner) + " does not show its tensors");
-      }
+      CADRE_RETURN_IF_ERROR(VisibleTensors(inner, *state->second, &tensors));
       for (size_t i = 0; i < tensors.size(); ++i) {
         if (!tensors[i]->defined()) continue;
         collector->AddWhole(StatePrefix(i) + name, *tensors[i], /*elsewhere=*/false);
@@ -130,9 +128,7 @@ Status ReadOptimizer(const SavedShards& saved, const Named& parameters,
         continue;
       }
       std::vector<torch::Tensor*> tensors;
-      if (!TensorsOf(*like->second, &tensors)) {
-        return UnimplementedError("the state of " + KindOf(inner) + " does not show its tensors");
-      }
+      CADRE_RETURN_IF_ERROR(VisibleTensors(inner, *like->second, &tensors));
       for (size_t i = 0; i < tensors.size(); ++i) {
         if (!tensors[i]->defined()) continue;
         torch::Tensor read;
@@ -177,12 +173,7 @@ Status LoadShards(torch::nn::Module& module, ShardedOptimizer& optimizer, const 
     for (auto& [ours, values] : loaded) ours.copy_(values);
     return OkStatus();
   });
-  if (!read.ok()) {
-    // Of libtorch's exceptions, too: what it cannot read is another state.
-    const bool other = read.code() == StatusCode::kInternal;
-    return Status(other ? StatusCode::kInvalidArgument : read.code(),
-                  Mine(optimizer) + read.message());
-  }
+  if (!read.ok()) return NotRead(read, Mine(optimizer));
   aside.Keep();
   if (extra != nullptr) *extra = std::move(text);
   return OkStatus();

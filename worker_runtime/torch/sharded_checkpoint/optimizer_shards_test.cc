@@ -148,10 +148,7 @@ TEST_P(OptimizerShards, AreThoseOfStage3_AndTheOtherWayRound) {
     const auto state = training.StateValues();
     ExpectSame(values, expected.middle);
     if (communicator.rank() == 0) ExpectSame(state, expected.optimizer);
-    const auto again = ShardsOf(*training.model, *training.optimizer, kExtra);
-    ASSERT_OK(again);
-    ASSERT_OK(checkpoint->Save(6, *again));
-    ASSERT_OK(checkpoint->Wait());
+    SaveAndWait(*checkpoint, 6, ShardsOf(*training.model, *training.optimizer, kExtra));
   });
   const Trained trained = Load(3, false);
   ExpectSame(trained.middle, expected.middle);
@@ -203,10 +200,7 @@ TEST(OptimizerShardsErrors, OfAnotherModelOrOptimizer_NothingChanges) {
       const auto checkpoint = OpenCheckpoint(worker, folder.path());
       training.Train(0, 2);
       if (saves) {
-        const auto state = ShardsOf(*training.net, *training.optimizer);
-        ASSERT_OK(state);
-        ASSERT_OK(checkpoint->Save(1, *state));
-        ASSERT_OK(checkpoint->Wait());
+        SaveAndWait(*checkpoint, 1, ShardsOf(*training.net, *training.optimizer));
         return;
       }
       const auto latest = checkpoint->Latest();

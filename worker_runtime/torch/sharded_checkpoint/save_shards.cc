@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "cadre/torch/guarded.h"
-#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/optimizer_state.h"
+#include "cadre/torch/sharded_checkpoint.h"
+#include "cadre/torch/sharded_checkpoint/optimizer_head.h"
 #include "cadre/torch/sharded_checkpoint/shard_collector.h"
 #include "cadre/torch/sharded_checkpoint/shard_names.h"
-#include "cadre/torch/sharded_checkpoint.h"
-#include "cadre/torch/fully_sharded/whole_groups.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -30,9 +30,7 @@ Status AddOptimizer(const FullyShardedParts& parts, torch::optim::Optimizer& opt
     states[first] = Hollow(*state->second);
     for (const FlatMember& member : flat->members()) like[member.name] = first;
     std::vector<torch::Tensor*> tensors;
-    if (!TensorsOf(*state->second, &tensors)) {
-      return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
-    }
+    CADRE_RETURN_IF_ERROR(VisibleTensors(optimizer, *state->second, &tensors));
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i]->defined()) collector->AddMembers(*flat, *tensors[i], StatePrefix(i));
     }

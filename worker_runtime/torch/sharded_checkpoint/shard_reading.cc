@@ -66,4 +66,9 @@ Status CheckNoOthers(const SavedShards& saved, const std::set<std::string>& know
   return OkStatus();
 }
 
+Status NotRead(const Status& status, const std::string& who) {
+  const bool other = status.code() == StatusCode::kInternal;
+  return Status(other ? StatusCode::kInvalidArgument : status.code(), who + status.message());
+}
+
 }  // namespace cadre::nn

@@ -143,10 +143,7 @@ TEST(ShardedCheckpointOf, AModelWithFrozenParametersAndBuffers) {
       torch::optim::Adagrad optimizer((*model)->shards(), torch::optim::AdagradOptions(0.1));
       const auto checkpoint = OpenCheckpoint(worker, folder.path());
       if (saves) {
-        auto state = ShardsOf(**model, optimizer);
-        ASSERT_OK(state);
-        ASSERT_OK(checkpoint->Save(1, *state));
-        ASSERT_OK(checkpoint->Wait());
+        SaveAndWait(*checkpoint, 1, ShardsOf(**model, optimizer));
         return;
       }
       const auto latest = checkpoint->Latest();
@@ -172,11 +169,8 @@ TEST(ShardedCheckpointOf, AModelWhosePartsADeviceIsAboutToRead) {
     auto model = UnitModel::Create(net, net->units(), communicator, options);
     ASSERT_OK(model);
     const auto optimizer = MakeOptimizer(Kind::kSgd, (*model)->shards());
-    const auto state = ShardsOf(**model, *optimizer);
-    ASSERT_OK(state);
     const auto checkpoint = OpenCheckpoint(worker, folder.path());
-    ASSERT_OK(checkpoint->Save(1, *state));
-    ASSERT_OK(checkpoint->Wait());
+    SaveAndWait(*checkpoint, 1, ShardsOf(**model, *optimizer));
     const auto latest = checkpoint->Latest();
     ASSERT_OK(latest);
 
@@ -231,11 +225,8 @@ TEST(ShardedCheckpointErrors, AnotherModelOrOptimizer) {
   OnEachWorker(2, 1, [&](Worker& worker, Communicator& communicator) {
     UnitTraining training(Where::kHost, Kind::kAdam, communicator);
     training.Train(0, 1);
-    auto state = ShardsOf(*training.model, *training.optimizer);
-    ASSERT_OK(state);
     const auto checkpoint = OpenCheckpoint(worker, folder.path());
-    ASSERT_OK(checkpoint->Save(1, *state));
-    ASSERT_OK(checkpoint->Wait());
+    SaveAndWait(*checkpoint, 1, ShardsOf(*training.model, *training.optimizer));
   });
   const std::string& path = folder.path();
   ExpectAnother(path, Kind::kAdam, 11, 4,

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -58,6 +59,13 @@ inline std::unique_ptr<ShardedCheckpoint> OpenCheckpoint(Worker& worker, const s
   auto opened = ShardedCheckpoint::Open(worker, path, options);
   EXPECT_OK(opened);
   return *std::move(opened);
+}
+
+inline void SaveAndWait(ShardedCheckpoint& checkpoint, int64_t step,
+                        const Result<ShardedState>& state) {
+  ASSERT_OK(state);
+  ASSERT_OK(checkpoint.Save(step, *state));
+  ASSERT_OK(checkpoint.Wait());
 }
 
 // The tensors of a whole optimizer's state, loaded by one over a net that was never sharded.

@@ -1,6 +1,6 @@
 // What a rank keeps of a FullySharded model and its optimizer, or of a model whose optimizer is
-// sharded, for a checkpoint of which each rank
-// writes its own part (cadre/sharded_checkpoint.h) or has it in memory (cadre/memory_checkpoint.h).
+// sharded, for a checkpoint of which each rank writes its own part (cadre/sharded_checkpoint.h) or
+// has it in memory (cadre/memory_checkpoint.h).
 //
 //   CADRE_ASSIGN_OR_RETURN(auto state, cadre::nn::ShardsOf(*model, adam, cursor_bytes));
 //   CADRE_RETURN_IF_ERROR(checkpoint->Save(step, state));

@@ -16,11 +16,11 @@
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
 #include "cadre/torch/fully_sharded/flat_parameter.h"
-#include "cadre/torch/meta_device.h"
 #include "cadre/torch/fully_sharded/parameter_watch.h"
 #include "cadre/torch/fully_sharded/reductions_under_way.h"
 #include "cadre/torch/fully_sharded/shard_links.h"
 #include "cadre/torch/fully_sharded/unit_order.h"
+#include "cadre/torch/meta_device.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -112,12 +112,8 @@ class FullyShardedUnits {
   Status AssignParameters();
   Status CheckSameOnAllRanks();
   Status Begin();
-  // Rank 0's values of these, where that is wanted.
-  Status FromFirstRank(const std::vector<FlatMember>& members);
   // Of a model on the meta device.
   Status Initialize();
-  // The flat parameters of a unit, which have no values yet.
-  void Shard(Unit& unit);
 
   // As the units are called, forward and backward.
   void BeforeForward(Unit& unit);

@@ -6,16 +6,23 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cadre/sharded_state.h"
 #include "cadre/status.h"
 #include "cadre/torch/optimizer_state.h"
 #include "torch/optim/optimizer.h"
+#include "torch/types.h"
 
 namespace cadre::nn {
 
 // By the parameters' names; their tensors have no elements.
 using HollowStates = std::map<std::string, std::unique_ptr<torch::optim::OptimizerParamState>>;
+
+// As TensorsOf(). UNIMPLEMENTED: the optimizer is none of libtorch's own.
+Status VisibleTensors(const torch::optim::Optimizer& optimizer,
+                      torch::optim::OptimizerParamState& state,
+                      std::vector<torch::Tensor*>* tensors);
 
 std::unique_ptr<torch::optim::OptimizerParamState> Hollow(
     const torch::optim::OptimizerParamState& state);

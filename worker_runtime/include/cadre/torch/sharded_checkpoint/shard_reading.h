@@ -36,6 +36,10 @@ Status ReadBuffers(const SavedShards& saved, const torch::nn::Module& module, Lo
 // INVALID_ARGUMENT: it has a parameter or a buffer that is none of these.
 Status CheckNoOthers(const SavedShards& saved, const std::set<std::string>& known);
 
+// What the caller is told where something could not be read, which `who` begins: what libtorch
+// threw, INTERNAL, is INVALID_ARGUMENT, since what it cannot read is another state.
+Status NotRead(const Status& status, const std::string& who);
+
 }  // namespace cadre::nn
 
 #endif  // CADRE_TORCH_SHARDED_CHECKPOINT_SHARD_READING_H_
