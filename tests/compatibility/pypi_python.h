@@ -13,12 +13,15 @@
 
 namespace cadre {
 
+inline constexpr char kNoPypiPython[] =
+    "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
+
 class PypiPythonTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* const environment = std::getenv("CADRE_PYTHON_ENV");
     if (environment == nullptr || *environment == '\0') {
-      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
+      GTEST_SKIP() << kNoPypiPython;
     }
     folder_ = environment;
     python_ = InEnvironment("python");

@@ -33,10 +33,13 @@ Requires-Python: >=3.8
 Description-Content-Type: text/markdown
 
 {readme}"""
-# What PyTorch looks for when a program asks for a backend by this name.
+# What PyTorch looks for when a program asks for a backend of this name, and torchrun for a rendezvous backend.
 ENTRY_POINTS = """\
 [torch.distributed.backends]
 cadre = cadre.torch_backend:register
+
+[torchrun.handlers]
+cadre = cadre.torch_rendezvous:handler
 """
 
 
