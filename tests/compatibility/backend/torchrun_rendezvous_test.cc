@@ -41,8 +41,9 @@ class TorchrunRendezvousTest : public PypiPythonTest {
     const int port = FreePort();
     Nodes nodes;
     for (int node = 0; node < 2; ++node) {
-      Words words = {"--node-rank", absl::StrCat(node), "--log-dir", logs_, "--env",
-                     absl::StrCat("PYTHONPATH=", wheel_)};
+      Words words = {"--node-rank", absl::StrCat(node),
+                     "--log-dir",   logs_,
+                     "--env",       absl::StrCat("PYTHONPATH=", wheel_)};
       words.insert(words.end(), flags.begin(), flags.end());
       words.push_back("--");
       words.insert(words.end(), torchrun.begin(), torchrun.end());
@@ -73,7 +74,7 @@ class TorchrunRendezvousTest : public PypiPythonTest {
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_THAT(nodes[rank / 2]->standard_output(),
                   ContainsRegex(absl::StrCat("rank ", rank, " of 4 on node ", rank / 2,
-                                         ": sum 10, life ", life, ", agent None")))
+                                             ": sum 10, life ", life, ", agent None")))
           << Said(*nodes[rank / 2]);
     }
   }
@@ -98,14 +99,13 @@ TEST_F(TorchrunRendezvousTest, WorkersThatFailOnOneNode_AreStartedAgainOnAll) {
 }
 
 TEST_F(TorchrunRendezvousTest, AKilledTorchrun_CadreStartsAllAgain) {
-  ExpectAllRanks(UnderCadre(Torchrun("2", {}, {"gloo", "kill", logs_ + "/first"}),
-                            {"--max-restarts", "1"}),
-                 "0");
+  ExpectAllRanks(
+      UnderCadre(Torchrun("2", {}, {"gloo", "kill", logs_ + "/first"}), {"--max-restarts", "1"}),
+      "0");
 }
 
 TEST_F(TorchrunRendezvousTest, NodesByPlainVariables) {
-  const Words torchrun =
-      Torchrun("2", {"--max-restarts=1"}, {"gloo", "exit", logs_ + "/first"});
+  const Words torchrun = Torchrun("2", {"--max-restarts=1"}, {"gloo", "exit", logs_ + "/first"});
   ExpectAllRanks(ByVariables(torchrun, torchrun), "[01]");
 }
 
@@ -118,11 +118,13 @@ TEST_F(TorchrunRendezvousTest, ANodeThatIsLeftAlone_DoesNotWaitForTheOther) {
 }
 
 TEST_F(TorchrunRendezvousTest, AnotherNumberOfNodesIsRefused) {
-  const auto node = StartStandalone(
-      {"--env", "PYTHONPATH=" + wheel_, "--", InEnvironment("torchrun"), "--rdzv-backend=cadre",
-       "--nnodes=2", kScript, "gloo"});
+  const auto node =
+      StartStandalone({"--env", "PYTHONPATH=" + wheel_, "--", InEnvironment("torchrun"),
+                       "--rdzv-backend=cadre", "--nnodes=2", kScript, "gloo"});
   EXPECT_NE(node->Wait(kPatience), 0);
-  EXPECT_THAT(Said(*node), HasSubstr("torchrun was given --nnodes 2:2, but the job that starts it has 1 worker"));
+  EXPECT_THAT(
+      Said(*node),
+      HasSubstr("torchrun was given --nnodes 2:2, but the job that starts it has 1 worker"));
 }
 
 }  // namespace

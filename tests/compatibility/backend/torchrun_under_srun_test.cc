@@ -37,13 +37,13 @@ TEST_F(TorchrunUnderSrunTest, NodesAreSlurms_WithoutAnEndpoint) {
   const std::string script =
       std::filesystem::absolute("tests/compatibility/backend/torchrun_script.py");
   // The simulated nodes have the name of this machine, and addresses that are told from it.
-  const auto srun = cluster_->Run(
-      {"srun", "-N2", "--ntasks-per-node=1", "/bin/sh", "-c",
-       absl::StrCat("GLOO_SOCKET_IFNAME=eth0 exec ", torchrun_,
-                    " --rdzv-backend=cadre --nnodes=$SLURM_NNODES --nproc-per-node=2 "
-                    "--local-addr=10.77.0.$((SLURM_NODEID + 1)) ",
-                    script, " gloo")},
-      {{"CADRE_SECRET_FILE", secret}, {"PYTHONPATH", UnpackedWheel()}});
+  const auto srun =
+      cluster_->Run({"srun", "-N2", "--ntasks-per-node=1", "/bin/sh", "-c",
+                     absl::StrCat("GLOO_SOCKET_IFNAME=eth0 exec ", torchrun_,
+                                  " --rdzv-backend=cadre --nnodes=$SLURM_NNODES --nproc-per-node=2 "
+                                  "--local-addr=10.77.0.$((SLURM_NODEID + 1)) ",
+                                  script, " gloo")},
+                    {{"CADRE_SECRET_FILE", secret}, {"PYTHONPATH", UnpackedWheel()}});
   ASSERT_EQ(srun->Wait(absl::Minutes(4)), 0) << Said(*srun);
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(srun->standard_output(), HasSubstr(absl::StrCat("rank ", rank, " of 4 on node ",
