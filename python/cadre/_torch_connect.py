@@ -24,7 +24,7 @@ class _Meeting:
     def __init__(self, lib: Any, store: Any, rank: int, size: int, timeout_ms: int) -> None:
         address = "127.0.0.1:1"  # a rank alone listens nowhere
         if size > 1 and rank == 0:
-            address = _free_address()
+            address = _free_address(_own_host(store))
             store.set(_ADDRESS_KEY, address)
         elif size > 1:
             address = store.get(_ADDRESS_KEY).decode()
@@ -42,8 +42,24 @@ class _Meeting:
             self._lib.cadre_worker_free(self.handle)
 
 
-def _free_address() -> str:
-    host = os.environ.get("MASTER_ADDR") or "127.0.0.1"
+def _own_host(store: Any) -> str:
+    """This machine as those see it who reach what serves the group's store; loopback where that is a file."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", None) or os.environ.get("MASTER_ADDR")
+    if not host:
+        return "127.0.0.1"
+    kind, _, _, _, server = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((server[0], 0) + server[2:])
+            return host  # by the name that the others know it by
+        except OSError:
+            probe.connect(server)  # sends nothing
+            return str(probe.getsockname()[0])
+
+
+def _free_address(host: str) -> str:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
