@@ -133,14 +133,13 @@ class Work(_Work):
         return True
 
     def is_completed(self) -> bool:
-        return self._operation.done()
+        if not self._operation.done():
+            return False
+        Finisher.finish(self._operation, None)  # some results come into the caller's tensors only then
+        return True
 
     def is_success(self) -> bool:
-        try:
-            self._operation.result()
-        except BackendError:
-            return False
-        return self._operation.done()
+        return self.is_completed() and self._operation._error is None
 
     def synchronize(self) -> None:
         self.wait()

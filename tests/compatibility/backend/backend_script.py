@@ -2,6 +2,7 @@
 
 usage: backend_script.py CHECK...            as a rank that a launcher started
        backend_script.py fork RANKS CHECK... without a launcher: the ranks are forked here, and meet in a file
+       backend_script.py at URL RANK SIZE CHECK... without a launcher: as a rank of several that meet there
 """
 import os
 import sys
@@ -221,6 +222,28 @@ def asynchronous(b):
     assert tensors[1][0].item() == b.size**2
 
 
+def polled(b):
+    """The tensors have what came when is_completed() says so, of a PyTorch that asks the backend."""
+    each = [torch.full((1 << 12,), -1.0) for _ in range(b.size)]
+    work = dist.all_gather(each, torch.full((1 << 12,), float(b.rank)), async_op=True)
+    deadline = time.monotonic() + 30
+    while not work.is_completed():
+        assert time.monotonic() < deadline, "it never was"
+        time.sleep(0.001)
+    assert [part[-1].item() for part in each] == list(range(b.size)), each
+    assert work.is_success()
+
+
+def elsewhere(b):
+    """A group whose first rank is not on the machine that serves the store."""
+    group = dist.new_group([1, 2], backend="cadre")
+    if b.rank > 0:
+        total = torch.ones(1000)
+        dist.all_reduce(total, group=group)
+        assert total[-1].item() == 2
+    dist.barrier(group=b.gloo)
+
+
 def slow(b):
     """The last rank comes just when the others, which wait in slices of a tenth of a second, look up."""
     late = torch.ones(1 << 16)
@@ -332,7 +355,7 @@ def death(b):
         raise AssertionError("nobody said that a rank is gone")
 
 
-CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, slow, late, refused, ddp, fsdp, death)}
+CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, polled, elsewhere, slow, late, refused, ddp, fsdp, death)}
 
 
 def as_before_2_15():
@@ -389,4 +412,8 @@ if __name__ == "__main__":
         as_before_2_15()
     if sys.argv[1] == "fork":
         sys.exit(1 if fork(int(sys.argv[2]), sys.argv[3:]) else 0)
-    run(sys.argv[1:])
+    if sys.argv[1] == "at":
+        url, rank, size = sys.argv[2:5]
+        run(sys.argv[5:], init_method=url, rank=int(rank), world_size=int(size))
+    else:
+        run(sys.argv[1:])

@@ -153,7 +153,8 @@ TEST_F(BackendTest, AWholeGroup_AsBeforePyTorch2_15) {
   auto environment = Environment();
   environment["WHOLE_GROUP"] = "1";
   const auto run = StartProgram(
-      python_, {kScript, "fork", "2", "reductions", "messages", "groups", "ddp"}, environment);
+      python_, {kScript, "fork", "2", "reductions", "messages", "groups", "polled", "ddp"},
+      environment);
   ExpectEqual(*run, {0, 1}, 2);
 }
 
