@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,26 @@ TEST(DataParallel, AccumulatesWithoutExchangeInsideNoSync) {
     (*model)->forward(mine).backward();
     ASSERT_OK((*model)->Finish());
     EXPECT_TRUE(Is(net->a.grad(), 4.5f)) << "three passes, averaged over ranks: " << net->a.grad();
+  });
+}
+
+TEST(DataParallel, GoesOnAfterABackwardPassThatThrewInsideNoSync) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>(1);
+    auto model = Model::Create(net, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    {
+      Model::NoSync no_sync(**model);
+      // Older than the model's pass, so that autograd comes to it when that has its gradients.
+      const torch::Tensor scale = torch::ones({}, torch::requires_grad()) * 2;
+      scale.register_hook([](const torch::Tensor&) -> void { throw std::runtime_error("full"); });
+      EXPECT_ANY_THROW(((*model)->forward(3) * scale).backward());
+      EXPECT_TRUE(net->a.grad().defined());
+    }
+    net->zero_grad();
+    (*model)->forward(1.0f + communicator.rank()).backward();
+    ASSERT_OK((*model)->Finish());
+    EXPECT_TRUE(Is(net->a.grad(), 1.5f)) << net->a.grad();
   });
 }
 

@@ -136,6 +136,7 @@ Status GradientHooks::PointAtBuckets() {
 }
 
 Status GradientHooks::Prepare(double weight) {
+  end_queued_ = false;  // still true where the last backward pass ended with an exception
   CADRE_RETURN_IF_ERROR(CheckHooksAlive());
   CADRE_RETURN_IF_ERROR(CheckNotBypassed());
   // Those of the last step; where they were not averaged, they are to be added to.
@@ -205,6 +206,7 @@ void GradientHooks::Record(Status status) {
 // Gradient i is in its view.
 Status GradientHooks::MarkReady(size_t i) {
   if (!routed_->Holds(i)) return reducer_->MarkReady(i);
+  reducer_->NoteReady(i);
   routed_->MarkReady(i);
   return OkStatus();
 }
