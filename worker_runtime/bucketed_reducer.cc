@@ -183,6 +183,11 @@ void BucketedReducer::Contribute(size_t i, const void* gradient) {
   if (!finite) MarkNotFinite(i);
 }
 
+void BucketedReducer::NoteReady(size_t i) {
+  absl::MutexLock lock(&mutex_);
+  readiness_.Note(i);
+}
+
 void BucketedReducer::MarkNotFinite(size_t i) {
   absl::MutexLock lock(&mutex_);
   if (!not_finite_) not_finite_ = i;

@@ -41,6 +41,7 @@ class BucketedReducer : public Reducer {
   Status BeginStep(bool synchronize, double weight) override;
   Status MarkReady(size_t i, const void* gradient) override;
   bool IsMarked(size_t i) const override;
+  void NoteReady(size_t i) override;
   void MarkNotFinite(size_t i) override;
   Result<StepReport> Finish(std::chrono::nanoseconds timeout) override;
 

@@ -4,11 +4,21 @@ namespace cadre::reduce {
 
 void GradientReadiness::BeginStep() {
   times_ready_.assign(times_ready_.size(), 0);
+  any_ = false;
   order_.clear();
+  in_order_.assign(in_order_.size(), false);
+}
+
+void GradientReadiness::Note(size_t i) {
+  if (in_order_[i]) return;
+  in_order_[i] = true;
+  order_.push_back(i);
 }
 
 bool GradientReadiness::Mark(size_t i) {
-  if (++times_ready_[i] == 1) order_.push_back(i);
+  any_ = true;
+  Note(i);
+  ++times_ready_[i];
   return IsComplete(i);
 }
 

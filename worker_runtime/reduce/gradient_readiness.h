@@ -16,12 +16,15 @@ class GradientReadiness {
       : counts_only_(static_graph),
         expected_(gradients, 1),
         times_ready_(gradients),
+        in_order_(gradients),
         accumulated_(gradients) {}
 
   // Forgets what became ready in the step before.
   void BeginStep();
   // Whether gradient i may become ready once more.
   bool MayMark(size_t i) const { return counts_only_ || times_ready_[i] < expected_[i]; }
+  // Gradient i is there, and is marked later. It stands in order() as if that were now.
+  void Note(size_t i);
   // Gradient i became ready; whether it is complete now.
   bool Mark(size_t i);
   // Never while the first step of a static graph is counted: it may become ready once more.
@@ -29,7 +32,7 @@ class GradientReadiness {
     return !counts_only_ && times_ready_[i] > 0 && times_ready_[i] >= expected_[i];
   }
   bool IsMarked(size_t i) const { return times_ready_[i] > 0; }
-  bool any() const { return !order_.empty(); }
+  bool any() const { return any_; }
   // In which they became ready for the first time.
   const std::vector<size_t>& order() const { return order_; }
   // Those that became ready less often than they should; none while that is not known.
@@ -48,7 +51,9 @@ class GradientReadiness {
   bool counts_only_;
   std::vector<int> expected_;
   std::vector<int> times_ready_;
+  bool any_ = false;
   std::vector<size_t> order_;
+  std::vector<bool> in_order_;
   std::vector<bool> accumulated_;
 };
 

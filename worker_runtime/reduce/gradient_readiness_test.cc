@@ -27,6 +27,21 @@ TEST(GradientReadiness, AGradientBecomesReadyOnceInAStep) {
   }
 }
 
+TEST(GradientReadiness, WhatIsNotedIsInOrderBeforeItIsMarked) {
+  GradientReadiness readiness(3, /*static_graph=*/false);
+  for (int step = 0; step < 2; ++step) {
+    readiness.BeginStep();
+    readiness.Note(2);
+    readiness.Note(1);
+    EXPECT_FALSE(readiness.any());
+    EXPECT_FALSE(readiness.IsMarked(2));
+    EXPECT_TRUE(readiness.Mark(1));
+    EXPECT_TRUE(readiness.Mark(0));
+    EXPECT_TRUE(readiness.Mark(2));
+    EXPECT_THAT(readiness.order(), ElementsAre(2, 1, 0));
+  }
+}
+
 TEST(GradientReadiness, WithAStaticGraphTheFirstStepSaysHowOften) {
   GradientReadiness readiness(3, /*static_graph=*/true);
   readiness.BeginStep();

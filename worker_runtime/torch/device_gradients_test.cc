@@ -1,11 +1,14 @@
 // What DataParallel does on the host, it does on devices and with parameters of 16 bits: through
 // the host's memory, and between devices that have a communicator.
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
 #include "cadre/hooks/power_sgd.h"
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/hooks/sparse.h"
@@ -242,6 +245,70 @@ TEST_P(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
     ASSERT_OK(report);
     EXPECT_TRUE(report->skipped);
     EXPECT_THAT(report->reason, HasSubstr("rank 1"));
+  });
+}
+
+TEST_P(DeviceGradients, ThatWereNotFiniteSkipNoStepWithoutData) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    const auto net = NetOn(device);
+    DataParallelOptions options = ManyBuckets();
+    options.reducer.non_finite = NonFinite::kSkip;
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    const bool runs_out = communicator.rank() == 1;
+    const float bad = runs_out ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
+    ((*model)->forward(Input(communicator, 0, device)) * bad).mean().backward();
+    const auto bad_step = (*model)->Finish();
+    ASSERT_OK(bad_step);
+    EXPECT_TRUE(bad_step->skipped);
+    net->zero_grad();
+    if (!runs_out) (*model)->forward(Input(communicator, 1, device)).mean().backward();
+    const auto report = runs_out ? (*model)->StepWithoutData() : (*model)->Finish();
+    ASSERT_OK(report);
+    EXPECT_FALSE(report->skipped) << report->reason;
+  });
+}
+
+// Its gradients become ready in another order than most models', so that buckets are laid out anew.
+struct Backwards : torch::nn::Module {
+  Backwards() {
+    last = register_module("last", torch::nn::Linear(8, 1));
+    first = register_module("first", torch::nn::Linear(16, 8));
+  }
+  torch::Tensor forward(const torch::Tensor& input) { return last(first(input)); }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+};
+
+TEST_P(DeviceGradients, AreReadToTheEndBeforeTheirMemoryGoes) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    const auto net = std::make_shared<Backwards>();
+    net->to(device);
+    auto model = DataParallel<Backwards>::Create(net, communicator, ManyBuckets());
+    ASSERT_OK(model);
+    (*model)->forward(Input(communicator, 0, device)).mean().backward();
+    ASSERT_OK((*model)->Finish());
+    const torch::Tensor first = net->first->weight.grad().cpu();
+    const torch::Tensor input = Input(communicator, 1, device);
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    // As an optimizer that is not done when the next step lays the buckets out anew.
+    pretend::Hold(stream, true);
+    const torch::Tensor read = net->first->weight.grad().clone();
+    const uint64_t waits = pretend::HostWaits(device);
+    std::atomic<bool> laid_out{false};
+    std::thread device_goes_on([&] {
+      while (!laid_out && pretend::HostWaits(device) == waits) std::this_thread::yield();
+      pretend::Hold(stream, false);
+    });
+    const torch::Tensor out = (*model)->forward(input);
+    laid_out = true;
+    device_goes_on.join();
+    const std::vector<size_t>& sent_first = (*model)->reducer().buckets()[0];
+    EXPECT_THAT((*model)->reducer().parameters()[sent_first[0]].name, HasSubstr("last"));
+    EXPECT_TRUE(read.cpu().equal(first));
+    out.mean().backward();
+    ASSERT_OK((*model)->Finish());
   });
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "c10/core/impl/VirtualGuardImpl.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/finite_check.h"
 #include "cadre/torch/gradient_route.h"
@@ -34,6 +35,7 @@ class DeviceRoute : public GradientRoute {
   Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) override;
   void Fetch(const StepReport& report) override;
   Status CheckHealth() override;
+  void AwaitReaders() override;
   size_t bytes_on_devices() const override { return communicator_ == nullptr ? 0 : flat_.nbytes(); }
 
  private:
@@ -50,6 +52,7 @@ class DeviceRoute : public GradientRoute {
   Communicator* const communicator_;
   const NonFinite non_finite_;
   std::optional<FiniteCheck> finite_;
+  double weight_ = 1;
   // Gradients that this rank does not have, from before the others' parts were added.
   std::vector<Saved> saved_;
   std::shared_ptr<Work> work_;
@@ -82,6 +85,7 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
 void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   const DeviceStream::Scope on(*stream_);
   saved_.clear();
+  weight_ = weight;
   if (finite_ && weight > 0 && flat_.numel() > 0) {
     finite_->Look(flat_);
     checks_.CurrentWaits();
@@ -96,8 +100,10 @@ void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
 }
 
 Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) {
-  if (finite_) {
-    if (non_finite_ == NonFinite::kSkip) {
+  const bool skips = non_finite_ == NonFinite::kSkip;
+  // What was found in an earlier step is none of this one's where it was not looked for again.
+  if (finite_ && (!skips || weight_ > 0)) {
+    if (skips) {
       const Status there = Await(finite_->looked(), cancelled);
       if (!there.ok()) return there;
     }
@@ -115,6 +121,12 @@ void DeviceRoute::Fetch(const StepReport& report) {
   for (const Saved& saved : saved_) {
     if (!report.used[members_[saved.member].parameter]) View(saved.member).copy_(saved.content);
   }
+}
+
+void DeviceRoute::AwaitReaders() {
+  if (communicator_ == nullptr) return;
+  const c10::impl::VirtualGuardImpl guard(flat_.device().type());
+  guard.synchronizeStream(guard.getStream(flat_.device()));
 }
 
 Status DeviceRoute::CheckHealth() {

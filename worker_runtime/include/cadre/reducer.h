@@ -139,6 +139,9 @@ class Reducer {
   Status MarkReady(size_t i) { return MarkReady(i, Gradient(i).data); }
   virtual Status MarkReady(size_t i, const void* gradient) = 0;
   virtual bool IsMarked(size_t i) const = 0;
+  // Gradient i is there, on a device, and MarkReady() comes later. Of both the first counts for the
+  // order in which gradients lie in buckets from the second step on.
+  virtual void NoteReady(size_t i) = 0;
   // Gradient i, which is reduced elsewhere (Parameter::reduced_elsewhere), was found not to be
   // finite on this rank: in this step, or in one before it whose result came late.
   virtual void MarkNotFinite(size_t i) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -69,7 +70,10 @@ class PretendCommunicator : public Communicator {
         torch::zeros({static_cast<int64_t>(bytes)},
                      torch::TensorOptions().dtype(torch::kUInt8).device(stream_.device()));
     UsedOn(memory.data_ptr(), QueueOf(stream_));
-    return std::shared_ptr<void>(memory.data_ptr(), [memory](void*) {});
+    // Freed at once, as NCCL's memory is, whoever still reads it.
+    return std::shared_ptr<void>(memory.data_ptr(), [memory](void* data) {
+      std::memset(AsDeviceSeesIt(data), 0xff, memory.nbytes());
+    });
   }
 
   std::shared_ptr<Work> Barrier() override { return Lacking(); }
