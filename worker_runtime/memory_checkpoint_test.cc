@@ -3,17 +3,21 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "worker_runtime/memory/files/slot_file.h"
 #include "worker_runtime/testing/in_process_workers.h"
 #include "worker_runtime/testing/memory_rig.h"
 
 namespace cadre {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 class MemoryCheckpointTest : public testing::MemoryRig {
  protected:
@@ -38,6 +42,15 @@ class MemoryCheckpointTest : public testing::MemoryRig {
     const std::string bytes((*latest)->bytes.begin(), (*latest)->bytes.end());
     EXPECT_EQ(bytes.substr(bytes.find('x')), std::string(100000, 'x'));
     return absl::StrCat((*latest)->step, ":", bytes.substr(0, bytes.find('x')));
+  }
+  // Generation and step of the replicated states in the memory of a node.
+  std::vector<std::pair<uint64_t, int64_t>> StatesOf(int node) const {
+    std::vector<std::pair<uint64_t, int64_t>> states;
+    for (const auto& file : std::filesystem::directory_iterator(NodeFolder(node))) {
+      const auto label = memory::ReadLabel(file.path().string());
+      if (label.has_value()) states.emplace_back(label->generation, label->step);
+    }
+    return states;
   }
 };
 
@@ -107,6 +120,42 @@ TEST_F(MemoryCheckpointTest, ANewNodeGetsItFromAnother) {
     restarted.Run([&](Worker& worker) {
       EXPECT_EQ(LatestOf(*Open(worker, /*replicated=*/true)), "5:shared ");
     });
+  }
+}
+
+// Node 0 saves steps that the others do not learn of, and comes back, as the first node or the
+// last, when they have gone on from the step before and saved another one.
+TEST_F(MemoryCheckpointTest, AReplicatedStepCountsWithItsGeneration) {
+  // The same step as the others' or a further one.
+  for (const auto& [last, back] : {std::pair(101, 0), std::pair(102, 2)}) {
+    testing::InProcessWorkers first(3, 3, /*generation=*/1);
+    first.Run([&, last = last](Worker& worker) {
+      const auto memory = Open(worker, /*replicated=*/true);
+      EXPECT_OK(Save(*memory, 100, "of all "));
+      for (int step = 101; worker.rank() == 0 && step <= last; ++step) {
+        EXPECT_OK(Save(*memory, step, "of node 0 alone "));
+      }
+    });
+    const std::string away = path() + "/away";
+    std::filesystem::rename(NodeFolder(0), away);
+    for (const int node : {1, 2}) std::filesystem::rename(NodeFolder(node), NodeFolder(node - 1));
+    testing::InProcessWorkers second(2, 2, /*generation=*/2);
+    second.Run([&](Worker& worker) {
+      const auto memory = Open(worker, /*replicated=*/true);
+      EXPECT_EQ(LatestOf(*memory), "100:of all ");
+      EXPECT_OK(Save(*memory, 101, "of the others "));
+    });
+    for (int node = 2; node > back; --node) {
+      std::filesystem::rename(NodeFolder(node - 1), NodeFolder(node));
+    }
+    std::filesystem::rename(away, NodeFolder(back));
+    testing::InProcessWorkers third(3, 3, /*generation=*/3);
+    third.Run([&](Worker& worker) {
+      EXPECT_EQ(LatestOf(*Open(worker, /*replicated=*/true)), "101:of the others ");
+    });
+    // Of the generation that saved it, so that it is what the others have.
+    EXPECT_THAT(StatesOf(back), ElementsAre(Pair(2, 101)));
+    std::filesystem::remove_all(path());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <set>
 #include <utility>
@@ -24,6 +25,9 @@ namespace {
 
 // Room for one rank's complaint in the exchange of verdicts.
 constexpr size_t kVerdictBytes = 512;
+// Under way at a time: enough that none waits for the caller, and far from as many as a
+// communicator lets wait, whatever the number of parameters.
+constexpr size_t kMostBroadcasts = 64;
 // Of all the descriptions of rank 0's parameters together.
 constexpr int64_t kMaxTableBytes = int64_t{64} << 20;
 
@@ -150,13 +154,19 @@ Status CheckSameParameters(Communicator& communicator, Span<const Parameter> par
 Status BroadcastParameters(Communicator& communicator, Span<const Parameter> parameters,
                            std::chrono::nanoseconds timeout) {
   if (communicator.size() == 1) return OkStatus();
-  std::vector<std::shared_ptr<Work>> works;
-  works.reserve(parameters.size());
-  for (const Parameter& parameter : parameters) {
-    if (parameter.value.count > 0) works.push_back(communicator.Broadcast(parameter.value, 0));
-  }
+  std::deque<std::shared_ptr<Work>> under_way;
   Status status;
-  for (const auto& work : works) status.Update(WaitOrAbort(communicator, work, timeout));
+  const auto finish_oldest = [&] {
+    status.Update(WaitOrAbort(communicator, under_way.front(), timeout));
+    under_way.pop_front();
+  };
+  for (const Parameter& parameter : parameters) {
+    if (parameter.value.count == 0) continue;
+    if (under_way.size() == kMostBroadcasts) finish_oldest();
+    if (!status.ok()) break;
+    under_way.push_back(communicator.Broadcast(parameter.value, 0));
+  }
+  while (!under_way.empty()) finish_oldest();
   return status;
 }
 

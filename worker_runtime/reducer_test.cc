@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "cadre/hooks/all_reduce.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/reduce/step_tail.h"
@@ -262,6 +264,41 @@ TEST(Reducer, RanksCountByTheirWeight) {
     EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(5.0f + communicator.rank()));
     EXPECT_THAT((*reducer)->BeginStep(true, -1), StatusIs(StatusCode::kInvalidArgument));
   });
+}
+
+// What a hook multiplies by the weight is divided by the sum of the ranks' weights.
+TEST(Reducer, RanksCountByTheirWeightWithAHookToo_AlsoARankAlone) {
+  for (const int ranks : {1, 2}) {
+    OnEachRank(ranks, [ranks](Communicator& communicator) {
+      Model model({3, 200}, 0);
+      ReducerOptions options = Small();
+      options.hook = std::make_shared<hooks::AllReduceHook>();
+      auto reducer = Reducer::Create(communicator, model.parameters(), options);
+      ASSERT_OK(reducer);
+      // 2 alone; with weights 64 and 192, 0.25 * 2 + 0.75 * 6.
+      const float expected = ranks == 1 ? 2.0f : 5.0f;
+      for (int step = 0; step < 3; ++step) {
+        ASSERT_OK((*reducer)->BeginStep(true, communicator.rank() == 0 ? 64 : 192));
+        MarkAll(**reducer, communicator.rank() == 0 ? 2 : 6);
+        const auto report = (*reducer)->Finish(kLong);
+        ASSERT_OK(report);
+        EXPECT_NEAR(report->weight, ranks == 1 ? 64 : 256, 1e-3);
+        for (size_t i = 0; i < 2; ++i) {
+          EXPECT_THAT(Floats((*reducer)->Gradient(i)), Each(::testing::FloatNear(expected, 1e-4)));
+        }
+      }
+      // Nobody has data: what was marked counts for nothing, and the rest stays as it is.
+      ASSERT_OK((*reducer)->BeginStep(true, 0));
+      Fill(**reducer, 0, 9);
+      Fill(**reducer, 1, 7);
+      ASSERT_OK((*reducer)->MarkReady(0));
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      EXPECT_EQ(report->weight, 0);
+      EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(0.0f));
+      EXPECT_THAT(Floats((*reducer)->Gradient(1)), Each(7.0f));
+    });
+  }
 }
 
 TEST(Reducer, SkipsAStepTogether) {

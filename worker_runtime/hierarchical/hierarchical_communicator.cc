@@ -130,9 +130,7 @@ class HierarchicalCommunicator : public Communicator {
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
   // Where the ranks of a node reduce it without copies.
-  Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override {
-    return parts_.node->AllocateBuffer(bytes);
-  }
+  Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
 
   void Abort() override {
     watch_.TellLeave();
@@ -199,6 +197,8 @@ class HierarchicalCommunicator : public Communicator {
   Status HandOut(const Buffer& node_part, const Buffer& output, const std::vector<size_t>& counts);
   Status BroadcastNow(const Buffer& buffer, int root);
   Status GatherNow(const Buffer& input, const Buffer& output, const std::vector<size_t>& counts);
+  // OK as well where `memory` becomes RESOURCE_EXHAUSTED, which it then does on all ranks.
+  Status AllocateNow(size_t bytes, Result<std::shared_ptr<void>>* memory);
   // Of sums over nodes, those of averages: divided before the sum, so that the nodes' sums of
   // 16-bit elements stay in range.
   Reduction WithinNode(const Reduction& reduction) const {
@@ -323,6 +323,32 @@ Result<std::unique_ptr<Communicator>> HierarchicalCommunicator::Split(int color,
     within_nodes = within_nodes && found->second == layout_.NodeOf(rank);
   }
   return within_nodes ? parts_.node->Split(color, key) : parts_.direct->Split(color, key);
+}
+
+Status HierarchicalCommunicator::AllocateNow(size_t bytes, Result<std::shared_ptr<void>>* memory) {
+  *memory = parts_.node->AllocateBuffer(bytes);
+  const Status own = Said("within node ", memory->status());
+  if (!own.ok() && own.code() != StatusCode::kResourceExhausted) return own;
+  int64_t all = own.ok() ? 1 : 0;
+  RETURN_IF_ERROR(AllReduceNow({&all, 1, DataType::kInt64}, ReduceOp::kMin));
+  if (!own.ok()) {
+    *memory = own;
+  } else if (all == 0) {
+    *memory = ResourceExhaustedError(absl::StrCat("another node has no memory for ", bytes,
+                                                  " bytes on communicator \"", name_, "\""));
+  }
+  // A want of memory is the caller's to deal with: all ranks know of it, and may go on.
+  return OkStatus();
+}
+
+Result<std::shared_ptr<void>> HierarchicalCommunicator::AllocateBuffer(size_t bytes) {
+  Result<std::shared_ptr<void>> memory = std::shared_ptr<void>();
+  // In its turn: the ranks of a node exchange their memory by a collective, which must not come
+  // between those of an operation under way. Each of them has a deadline of its own.
+  RETURN_IF_ERROR(Start(OkStatus(), "allocation of a buffer", [&] {
+                    return AllocateNow(bytes, &memory);
+                  })->Wait(std::chrono::nanoseconds::max()));
+  return memory;
 }
 
 WorkerPlace PlaceAmong(const WorkerPlace& place, int rank, int size, bool one_node) {

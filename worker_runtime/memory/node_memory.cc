@@ -83,15 +83,16 @@ Status NodeMemory::Write(Span<const StatePart> parts) {
   return OkStatus();
 }
 
-Status NodeMemory::CommitToSlots(int64_t step) {
-  return slots_->Commit(step, worker_.place().generation, worker_.world_size());
+Status NodeMemory::CommitToSlots(int64_t step, uint64_t generation) {
+  return slots_->Commit(step, generation, worker_.world_size());
 }
 
 Status NodeMemory::Commit(int64_t step) {
   if (step < 0) return InvalidArgumentError(absl::StrCat("step ", step, " is below 0"));
   if (!kept_.writes) return OkStatus();
-  RETURN_IF_ERROR(CommitToSlots(step));
-  const std::optional<SavedStep> saved = slots_->Find(step);
+  const uint64_t generation = worker_.place().generation;
+  RETURN_IF_ERROR(CommitToSlots(step, generation));
+  const std::optional<SavedStep> saved = slots_->Find(step, generation);
   if (!saved.has_value()) return InternalError(absl::StrCat("step ", step, " is gone"));
   ++committed_;
   if (spill_ != nullptr && kept_.spills) spill_->Committed(committed_, *saved, *slots_);
@@ -151,7 +152,10 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
       continue;
     }
     const std::optional<int64_t> step = SpillDirectory::StepOf(name);
-    if (kept_.writes && step.has_value()) RETURN_IF_ERROR(CommitToSlots(*step));
+    if (kept_.writes && step.has_value()) {
+      // All have read the same one, and in this generation.
+      RETURN_IF_ERROR(CommitToSlots(*step, worker_.place().generation));
+    }
     RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Barrier(), options_.timeout));
     return Find(communicator);
   }

@@ -65,8 +65,8 @@ class NodeMemory : public MemoryCheckpoint {
   const Kept& kept() const { return kept_; }
   Worker& worker() { return worker_; }
   MemorySlots& slots() { return *slots_; }
-  // What is in slots() since their Begin().
-  Status CommitToSlots(int64_t step);
+  // What is in slots() since their Begin(), as it was saved in that generation.
+  Status CommitToSlots(int64_t step, uint64_t generation);
 
  private:
   // Says on standard error which ranks have not called Latest() as long as it waits for them.

@@ -33,13 +33,13 @@ class PartnerLinkTest : public ::testing::Test {
   }
   ~PartnerLinkTest() override { std::filesystem::remove_all(path_); }
 
+  static constexpr uint64_t kGeneration = 7;
   static SlotLabel Label(int64_t step, const std::string& state) {
-    return {step, 7, 8, state.size(), 0};
+    return {step, kGeneration, 8, state.size(), 0};
   }
   std::string StateOf(int64_t step) const {
-    const auto saved = slots_->Find(step);
+    const auto saved = slots_->Find(step, kGeneration);
     if (!saved.has_value()) return "none";
-    EXPECT_EQ(saved->generation, 7);
     EXPECT_EQ(saved->world_size, 8);
     const auto read = MapState(slots_->Path(saved->slot), saved->bytes);
     EXPECT_OK(read);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,16 +22,37 @@ constexpr int kSlots = 2;
 constexpr size_t kChunkBytes = size_t{4} << 20;
 
 // Of one node, and one more where states are spilled.
-using Steps = std::array<int64_t, kSlots + 1>;
+using Replicas = std::array<Replica, kSlots + 1>;
 
-// The first rank with `step`; nullopt: all have it.
-std::optional<int> OwnerIfSomeLack(const std::vector<Steps>& steps, int64_t step) {
-  const auto has = [step](const Steps& of_rank) {
-    return std::find(of_rank.begin(), of_rank.end(), step) != of_rank.end();
-  };
-  if (std::all_of(steps.begin(), steps.end(), has)) return std::nullopt;
-  return static_cast<int>(std::find_if(steps.begin(), steps.end(), has) - steps.begin());
+// A later generation comes first: steps of an earlier one that it did not go on from are no part of
+// its history, however many they are.
+bool IsOlder(const Replica& a, const Replica& b) {
+  return std::tie(a.generation, a.step) < std::tie(b.generation, b.step);
 }
+
+bool Has(const Replicas& replicas, const Replica& wanted) {
+  return std::any_of(replicas.begin(), replicas.end(), [&wanted](const Replica& one) {
+    return one.generation == wanted.generation && one.step == wanted.step;
+  });
+}
+
+Replica Newest(const std::vector<Replicas>& of_ranks) {
+  Replica newest;
+  for (const Replicas& replicas : of_ranks) {
+    newest =
+        std::max(newest, *std::max_element(replicas.begin(), replicas.end(), IsOlder), IsOlder);
+  }
+  return newest;
+}
+
+// The first rank that has it; nullopt: all have it.
+std::optional<int> OwnerIfSomeLack(const std::vector<Replicas>& of_ranks, const Replica& wanted) {
+  const auto has = [&wanted](const Replicas& replicas) { return Has(replicas, wanted); };
+  if (std::all_of(of_ranks.begin(), of_ranks.end(), has)) return std::nullopt;
+  return static_cast<int>(std::find_if(of_ranks.begin(), of_ranks.end(), has) - of_ranks.begin());
+}
+
+uint64_t GenerationOf(const Replica& replica) { return static_cast<uint64_t>(replica.generation); }
 
 }  // namespace
 
@@ -40,38 +62,37 @@ ReplicatedMemory::ReplicatedMemory(Worker& worker, const MemoryCheckpointOptions
 }
 
 Result<NodeMemory::Found> ReplicatedMemory::Find(Communicator& communicator) {
-  Steps own;
-  own.fill(kNoStep);
+  Replicas own;
   size_t next = 0;
-  for (const SavedStep& saved : slots().Whole()) own[next++] = saved.step;
-  std::vector<Steps> all(worker().world_size());
+  for (const SavedStep& saved : slots().Whole()) {
+    own[next++] = {static_cast<int64_t>(saved.generation), saved.step};
+  }
+  const size_t fields = own.size() * kReplicaFields;
+  std::vector<Replicas> all(worker().world_size());
   RETURN_IF_ERROR(
       WaitOrAbort(communicator,
-                  communicator.AllGather({own.data(), own.size(), DataType::kInt64},
-                                         {all.data(), all.size() * own.size(), DataType::kInt64}),
+                  communicator.AllGather({own.data(), fields, DataType::kInt64},
+                                         {all.data(), all.size() * fields, DataType::kInt64}),
                   options().timeout));
-  int64_t step = kNoStep;
-  for (const Steps& steps : all) {
-    step = std::max(step, *std::max_element(steps.begin(), steps.end()));
+  const Replica newest = Newest(all);
+  if (newest.step == kNoStep) return Found();
+  if (const std::optional<int> owner = OwnerIfSomeLack(all, newest)) {
+    RETURN_IF_ERROR(Share(communicator, newest, *owner));
   }
-  if (step == kNoStep) return Found();
-  if (const std::optional<int> owner = OwnerIfSomeLack(all, step)) {
-    RETURN_IF_ERROR(Share(communicator, step, *owner));
-  }
-  const std::optional<SavedStep> saved = slots().Find(step);
-  if (!saved.has_value()) return InternalError(absl::StrCat("step ", step, " is gone"));
-  return Found{step, slots().Path(saved->slot)};
+  const std::optional<SavedStep> saved = slots().Find(newest.step, GenerationOf(newest));
+  if (!saved.has_value()) return InternalError(absl::StrCat("step ", newest.step, " is gone"));
+  return Found{newest.step, slots().Path(saved->slot)};
 }
 
-Status ReplicatedMemory::Share(Communicator& communicator, int64_t step, int from) {
-  const Status status = Broadcast(communicator, step, from);
+Status ReplicatedMemory::Share(Communicator& communicator, const Replica& replica, int from) {
+  const Status status = Broadcast(communicator, replica, from);
   // The others would wait for this rank.
   if (!status.ok()) communicator.Abort();
   return status;
 }
 
-Status ReplicatedMemory::Broadcast(Communicator& communicator, int64_t step, int from) {
-  const std::optional<SavedStep> saved = slots().Find(step);
+Status ReplicatedMemory::Broadcast(Communicator& communicator, const Replica& replica, int from) {
+  const std::optional<SavedStep> saved = slots().Find(replica.step, GenerationOf(replica));
   int64_t bytes = saved.has_value() ? static_cast<int64_t>(saved->bytes) : 0;
   RETURN_IF_ERROR(WaitOrAbort(communicator,
                               communicator.Broadcast({&bytes, 1, DataType::kInt64}, from),
@@ -96,7 +117,8 @@ Status ReplicatedMemory::Broadcast(Communicator& communicator, int64_t step, int
                                 communicator.Broadcast({chunk, size, DataType::kUint8}, from),
                                 options().timeout));
   }
-  if (keeps) RETURN_IF_ERROR(CommitToSlots(step));
+  // As the owner's: for the next generation all of them are one state.
+  if (keeps) RETURN_IF_ERROR(CommitToSlots(replica.step, GenerationOf(replica)));
   return WaitOrAbort(communicator, communicator.Barrier(), options().timeout);
 }
 

@@ -3,11 +3,19 @@
 #ifndef CADRE_WORKER_RUNTIME_MEMORY_REPLICATED_MEMORY_H_
 #define CADRE_WORKER_RUNTIME_MEMORY_REPLICATED_MEMORY_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "worker_runtime/memory/node_memory.h"
 
 namespace cadre::memory {
+
+// Names a state: the same step of another generation is another one. Ranks exchange it as it is.
+struct Replica {
+  int64_t generation = -1;
+  int64_t step = -1;
+};
+inline constexpr size_t kReplicaFields = sizeof(Replica) / sizeof(int64_t);
 
 class ReplicatedMemory : public NodeMemory {
  public:
@@ -15,13 +23,14 @@ class ReplicatedMemory : public NodeMemory {
   ~ReplicatedMemory() override { (void)Wait(); }
 
  protected:
-  // The newest that any node has.
+  // The newest that any node has: of the latest generation in which one was saved, whatever the
+  // steps of earlier ones.
   Result<Found> Find(Communicator& communicator) override;
 
  private:
   // From the first rank that has it to all nodes that have not.
-  Status Share(Communicator& communicator, int64_t step, int from);
-  Status Broadcast(Communicator& communicator, int64_t step, int from);
+  Status Share(Communicator& communicator, const Replica& replica, int from);
+  Status Broadcast(Communicator& communicator, const Replica& replica, int from);
 };
 
 }  // namespace cadre::memory

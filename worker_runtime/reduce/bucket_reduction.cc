@@ -69,7 +69,10 @@ std::shared_ptr<Work> BucketReduction::Start(size_t bucket, double weight,
     std::memset(view.buffer.data, 0, view.buffer.count * SizeOf(view.buffer.type));
   }
   if (hook_ != nullptr) {
-    if (weight > 0 && weight != 1) MultiplyInPlace(view.buffer, weight);
+    // A rank alone is its own average, whatever its weight: nobody divides by the sum of weights.
+    if (communicator_.size() > 1 && weight > 0 && weight != 1) {
+      MultiplyInPlace(view.buffer, weight);
+    }
     return hook_->Start(communicator_, view);
   }
   if (communicator_.size() == 1) return nullptr;

@@ -212,6 +212,32 @@ TEST_P(CollectiveSuite, HugeBuffersThroughAllocatedAndOrdinaryMemory) {
   });
 }
 
+// While the operations before it are still under way, on some ranks more of them than on others.
+TEST_P(CollectiveSuite, BuffersAreAllocatedInTurn) {
+  WithRanks([](Communicator& communicator) {
+    constexpr int kRounds = 10, kBefore = 40;
+    const int ranks = communicator.size();
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<int64_t> values(kBefore, communicator.rank() + 1);
+      std::vector<std::shared_ptr<Work>> works;
+      for (int64_t& value : values) {
+        works.push_back(communicator.AllReduce({&value, 1, DataType::kInt64}, ReduceOp::kSum));
+      }
+      const auto memory = communicator.AllocateBuffer(sizeof(int64_t));
+      EXPECT_OK(memory);
+      for (const auto& work : works) EXPECT_OK(work->Wait(kLong));
+      ASSERT_OK(memory);
+      EXPECT_THAT(values, ::testing::Each(ranks * (ranks + 1) / 2)) << round;
+      auto* const allocated = static_cast<int64_t*>(memory->get());
+      EXPECT_EQ(*allocated, 0);
+      *allocated = communicator.rank();
+      ASSERT_OK(
+          communicator.AllReduce({allocated, 1, DataType::kInt64}, ReduceOp::kMax)->Wait(kLong));
+      EXPECT_EQ(*allocated, ranks - 1);
+    }
+  });
+}
+
 TEST_P(CollectiveSuite, HugeBuffersInParts) {
   if (GetParam().ranks != 3) return;
   WithRanks([](Communicator& communicator) {

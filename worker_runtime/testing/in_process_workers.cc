@@ -16,12 +16,6 @@
 #include "worker_runtime/store/store_worker.h"
 
 namespace cadre::testing {
-namespace {
-
-constexpr uint64_t kFirstGeneration = 1;
-
-}  // namespace
-
 // A store whose calls block. Thread safe.
 class InProcessStore {
  public:
@@ -71,11 +65,12 @@ namespace {
 
 class InProcessWorker : public store::StoreWorker {
  public:
-  InProcessWorker(InProcessStore* store, int rank, int world_size, int nodes) : store_(store) {
+  InProcessWorker(InProcessStore* store, int rank, int world_size, int nodes, uint64_t generation)
+      : store_(store) {
     const int per_node = world_size / nodes;
     WorkerPlace place;
     place.job = "in_process";
-    place.generation = kFirstGeneration;
+    place.generation = generation;
     place.rank = rank;
     place.world_size = world_size;
     place.nodes = nodes;
@@ -98,18 +93,19 @@ class InProcessWorker : public store::StoreWorker {
 
 }  // namespace
 
-InProcessWorkers::InProcessWorkers(int world_size, int nodes)
-    : store_(std::make_unique<InProcessStore>(world_size)) {
+InProcessWorkers::InProcessWorkers(int world_size, int nodes, uint64_t generation)
+    : generation_(generation), store_(std::make_unique<InProcessStore>(world_size)) {
   for (int rank = 0; rank < world_size; ++rank) {
-    workers_.push_back(std::make_unique<InProcessWorker>(store_.get(), rank, world_size, nodes));
+    workers_.push_back(
+        std::make_unique<InProcessWorker>(store_.get(), rank, world_size, nodes, generation));
   }
 }
 
 InProcessWorkers::~InProcessWorkers() = default;
 
 void InProcessWorkers::EndGeneration() {
-  store_->End(AbortedError(absl::StrCat("generation ", kFirstGeneration,
-                                        " is over, the current one is ", kFirstGeneration + 1)));
+  store_->End(AbortedError(
+      absl::StrCat("generation ", generation_, " is over, the current one is ", generation_ + 1)));
 }
 
 void InProcessWorkers::Run(const std::function<void(Worker&)>& body) {

@@ -18,7 +18,7 @@ class InProcessStore;
 class InProcessWorkers {
  public:
   // Ranks are split evenly over `nodes`, the last of which gets what remains.
-  explicit InProcessWorkers(int world_size, int nodes = 1);
+  explicit InProcessWorkers(int world_size, int nodes = 1, uint64_t generation = 1);
   ~InProcessWorkers();
 
   int world_size() const { return static_cast<int>(workers_.size()); }
@@ -31,6 +31,7 @@ class InProcessWorkers {
   void Run(const std::function<void(Worker&)>& body);
 
  private:
+  const uint64_t generation_;
   std::unique_ptr<InProcessStore> store_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };

@@ -25,9 +25,9 @@ std::vector<SavedStep> MemorySlots::Whole() const {
   return whole;
 }
 
-std::optional<SavedStep> MemorySlots::Find(int64_t step) const {
+std::optional<SavedStep> MemorySlots::Find(int64_t step, uint64_t generation) const {
   for (const SavedStep& saved : Whole()) {
-    if (saved.step == step) return saved;
+    if (saved.step == step && saved.generation == generation) return saved;
   }
   return std::nullopt;
 }

@@ -29,7 +29,7 @@ class MemorySlots {
 
   // What is whole, as it lies there now. A file that is none of ours counts as empty.
   std::vector<SavedStep> Whole() const;
-  std::optional<SavedStep> Find(int64_t step) const;
+  std::optional<SavedStep> Find(int64_t step, uint64_t generation) const;
 
   // Room for `bytes` where the oldest is, which is no longer whole then. RESOURCE_EXHAUSTED: the
   // memory is full; nothing else is changed.

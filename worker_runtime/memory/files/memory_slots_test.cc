@@ -117,7 +117,7 @@ TEST_F(MemorySlotsTest, AFileThatIsNoneOfOursCountsAsEmpty) {
 TEST_F(MemorySlotsTest, AReservedSlotStaysUntilItIsFree) {
   MemorySlots slots(path_, "rank-0", 3);
   Save(slots, 1, "one");
-  slots.Reserve(slots.Find(1)->slot);
+  slots.Reserve(slots.Find(1, 2)->slot);
   for (int64_t step = 2; step <= 6; ++step) Save(slots, step, "later");
   EXPECT_THAT(Steps(slots), UnorderedElementsAre(1, 5, 6));
   EXPECT_EQ(StateOf(slots, 1), "one");
