@@ -101,6 +101,10 @@ Gathering GatheringOf(const View& view) {
   const step::LeaseClock& clock = view.context.clock;
   Gathering gathering;
   gathering.present = connections.ready();
+  // Others only take the places of those that are lost.
+  if (job.policy.scale_up == v1::ElasticPolicy::NEVER && job.generation.number() > 0) {
+    gathering.most = job.generation.nodes();
+  }
   gathering.since = clock.FromRecord(job.saved.times().gathering_us());
   if (IsOfBefore(gathering.since, view)) {
     gathering.since = std::max(gathering.since, PatientUntil(view) + -job.policy.join_timeout);
