@@ -88,11 +88,14 @@ bool CanGrow(const View& view) {
          view.job.policy.SizeFor(view.live.connections.ready()) > view.job.generation.nodes();
 }
 
-bool WantsCheckpoint(const View& view) {
+bool MayAskForCheckpoint(const state::Job& job) {
   // What can rejoin has nothing to lose, and is not asked to leave.
-  return view.job.phase() == v1::RUNNING &&
-         view.job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT &&
-         !view.job.policy.in_place && AllStarted(view.job.generation) && CanGrow(view);
+  return job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT && !job.policy.in_place &&
+         AllStarted(job.generation) && job.generation.nodes() < job.policy.target();
+}
+
+bool WantsCheckpoint(const View& view) {
+  return view.job.phase() == v1::RUNNING && MayAskForCheckpoint(view.job) && CanGrow(view);
 }
 
 Gathering GatheringOf(const View& view) {
