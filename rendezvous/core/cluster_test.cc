@@ -67,6 +67,30 @@ TEST_F(ClusterTest, TheQueueSurvivesTheServerAndSoDoesWhatWasPlaced) {
   EXPECT_EQ(again.DebugString(), core_->DebugString());
 }
 
+// How long a job waited in the queue is no part of its timeline, which begins when it gets its
+// nodes.
+TEST_F(ClusterTest, AJobThatWasQueuedWhenTheServerBeganAnewShowsItsFirstProgress) {
+  Submit(1, Spec("j", 1));
+  StartAnew();
+  Orders(Step(7200, Tick{}));
+  Join(7201, 1, "n0");
+  JoinJob(7202, 7, Spec("j", 1), 1, "n0");
+  v1::NodeMessage message;
+  message.set_job("j");
+  message.set_incarnation(7);
+  message.set_generation(1);
+  for (uint32_t local_rank = 0; local_rank < 4; ++local_rank) {
+    message.mutable_worker_started()->set_local_rank(local_rank);
+    Orders(Step(7203, NodeSaid{StreamId{7}, message}));
+  }
+  message.mutable_progress()->set_workers(4);
+  Orders(Step(7204, NodeSaid{StreamId{7}, message}));
+  const v1::Timeline timeline = core_->Status(Second(7204), "j")->timeline();
+  ASSERT_EQ(timeline.generations_size(), 1);
+  EXPECT_EQ(timeline.generations(0).running_us(), 2000000);
+  EXPECT_EQ(timeline.generations(0).first_progress_us(), 3000000);
+}
+
 TEST_F(ClusterTest, AServerThatBeganAnewWaitsForItsAgentsBeforeItGivesNodesAway) {
   Join(1, 1, "n0");
   Join(1, 2, "n1");

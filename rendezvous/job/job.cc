@@ -54,7 +54,7 @@ void Job::Restore() {
                          : context_.clock.FromRecord(state_.generation.saved.formed_us());
   // Whether its workers were asked is not known. What they were asked for is no failure.
   if (MayAskForCheckpoint(state_)) live_.checkpoint_asked = state_.generation.number();
-  live_.progress.BeginAt(context_.now.micros() - state_.saved.times().created_us());
+  live_.progress.BeginAt(context_.now);
   for (const auto& [node, known] : state_.nodes) live_.connections.Restore(node);
   AwaitAbsent();
 }
