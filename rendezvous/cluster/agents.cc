@@ -98,11 +98,13 @@ void Agents::Erase(const std::string& node) {
   agents_.erase(found);
 }
 
-std::optional<std::string> Agents::NextLost(MonoTime now) {
-  while (NextDeadline() <= now) {
+std::optional<std::string> Agents::NextLost(const step::LeaseClock& clock) {
+  while (NextDeadline() <= clock.lease_now()) {
     const std::string node = timers_.begin()->second;
-    const MonoTime lost = agents_.at(node).last_heard + lease_;
-    if (lost <= now) return node;
+    const Agent& agent = agents_.at(node);
+    const MonoTime lost = clock.OverAt(agent.last_heard + lease_, !agent.stream.has_value());
+    if (lost <= clock.lease_now()) return node;
+    // It was heard, or nobody could be let in, or the host was late.
     SetTimer(node, lost);
   }
   return std::nullopt;

@@ -15,6 +15,7 @@
 #include "base/time.h"
 #include "proto/version.pb.h"
 #include "rendezvous/step/ids.h"
+#include "rendezvous/step/lease_clock.h"
 
 namespace cadre::cluster {
 
@@ -65,7 +66,7 @@ class Agents {
   void Erase(const std::string& node);
 
   // A node whose agent's lease is over, if there is one.
-  std::optional<std::string> NextLost(MonoTime now);
+  std::optional<std::string> NextLost(const step::LeaseClock& clock);
   MonoTime NextDeadline() const;
 
   // Agents that are gone have their whole lease again, since none was let in.

@@ -201,7 +201,7 @@ void Cluster::AgentLeaving(const std::string& node) {
 }
 
 void Cluster::RunTimers() {
-  while (const std::optional<std::string> node = agents_.NextLost(context_.clock.lease_now())) {
+  while (const std::optional<std::string> node = agents_.NextLost(context_.clock)) {
     const Agent& agent = *agents_.Find(*node);
     if (agent.stream.has_value()) {
       out_.Close(*agent.stream,

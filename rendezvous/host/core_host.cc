@@ -123,7 +123,8 @@ bool CoreHost::Refuse(Event* event) {
   }
   auto* said = std::get_if<NodeSaid>(event);
   if (said == nullptr) return false;
-  if (said->message.has_join()) {
+  // One that came now would not be welcomed, and so would not renew its lease.
+  if (said->message.has_join() || said->message.agent().has_joined()) {
     Close(said->stream, absl::UnavailableError(why.message()));
     return true;
   }

@@ -320,6 +320,26 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
 }
 
+TEST_F(CoreThreadTest, WhileItCannotSaveNeitherNodesNorAgentsAreLetIn) {
+  const auto room = std::make_shared<FullLog::Room>();
+  log::OpenedLog full;
+  full.log = std::make_unique<FullLog>(room);
+  core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
+  ASSERT_TRUE(AddNode("node0", 1, 1)->Await(v1::ServerMessage::kAssign));
+  {
+    const absl::MutexLock lock(&room->mutex);
+    room->is_there = false;
+  }
+  ASSERT_THAT(core_->Cancel("job", "", 0), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(AddNode("node1", 1, 1)->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
+  const auto agent = std::make_shared<Inbox>();
+  v1::NodeMessage joined;
+  joined.mutable_agent()->mutable_joined()->set_node("node2");
+  joined.mutable_agent()->mutable_joined()->set_cpus(1);
+  ASSERT_OK(core_->Post(core_->OpenStream(agent), joined));
+  EXPECT_THAT(agent->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no room")));
+}
+
 TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {
   const auto inbox = std::make_shared<Inbox>();
   const StreamId stream = core_->OpenStream(inbox);

@@ -88,11 +88,14 @@ bool CanGrow(const View& view) {
          view.job.policy.SizeFor(view.live.connections.ready()) > view.job.generation.nodes();
 }
 
-bool WantsCheckpoint(const View& view) {
+bool MayAskForCheckpoint(const state::Job& job) {
   // What can rejoin has nothing to lose, and is not asked to leave.
-  return view.job.phase() == v1::RUNNING &&
-         view.job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT &&
-         !view.job.policy.in_place && AllStarted(view.job.generation) && CanGrow(view);
+  return job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT && !job.policy.in_place &&
+         AllStarted(job.generation) && job.generation.nodes() < job.policy.target();
+}
+
+bool WantsCheckpoint(const View& view) {
+  return view.job.phase() == v1::RUNNING && MayAskForCheckpoint(view.job) && CanGrow(view);
 }
 
 Gathering GatheringOf(const View& view) {
@@ -101,6 +104,10 @@ Gathering GatheringOf(const View& view) {
   const step::LeaseClock& clock = view.context.clock;
   Gathering gathering;
   gathering.present = connections.ready();
+  // Others only take the places of those that are lost.
+  if (job.policy.scale_up == v1::ElasticPolicy::NEVER && job.generation.number() > 0) {
+    gathering.most = job.generation.nodes();
+  }
   gathering.since = clock.FromRecord(job.saved.times().gathering_us());
   if (IsOfBefore(gathering.since, view)) {
     gathering.since = std::max(gathering.since, PatientUntil(view) + -job.policy.join_timeout);

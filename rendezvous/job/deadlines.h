@@ -35,6 +35,8 @@ bool IsSettled(const state::Generation& generation);
 bool AwaitsOthers(const View& view);
 // Once workers have finished their work, more of them would only do it again.
 bool CanGrow(const View& view);
+// Its workers are asked to save where more nodes wait for the next generation.
+bool MayAskForCheckpoint(const state::Job& job);
 // More nodes wait for the next generation, which its workers are to begin.
 bool WantsCheckpoint(const View& view);
 

@@ -40,8 +40,9 @@ FormationDecision DecideFormation(const Gathering& gathering, const state::Polic
   if (now < gathering.not_before) {
     return Wait(gathering.not_before, "the restart's backoff to pass");
   }
-  const uint32_t size = policy.SizeFor(gathering.present);
-  if (size != 0 && size == policy.target()) {
+  const uint32_t most = std::min(policy.target(), gathering.most);
+  const uint32_t size = policy.SizeFor(std::min(gathering.present, most));
+  if (size != 0 && size == most) {
     return Form(size, Formed::ALL_NODES);
   }
   if (size != 0 && gathering.all_expected) {
@@ -56,8 +57,8 @@ FormationDecision DecideFormation(const Gathering& gathering, const state::Polic
     const MonoTime settled = std::max(gathering.last_join, gathering.since) + policy.settle;
     const MonoTime form_at = std::min(settled, give_up);
     if (now >= form_at) return Form(size, Formed::SETTLED);
-    return Wait(form_at, absl::StrCat("more nodes (", gathering.present, " in, at most ",
-                                      policy.target(), ")"));
+    return Wait(form_at,
+                absl::StrCat("more nodes (", gathering.present, " in, at most ", most, ")"));
   }
   if (now >= give_up) {
     return {FormationDecision::kGiveUp, 0, Formed::WHY_UNSPECIFIED, "too few nodes came in time",

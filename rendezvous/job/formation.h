@@ -3,6 +3,7 @@
 #define CADRE_RENDEZVOUS_JOB_FORMATION_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "base/time.h"
@@ -15,6 +16,8 @@ namespace cadre::job {
 struct Gathering {
   // Nodes that could take part now.
   uint32_t present = 0;
+  // No more than these take part, whatever the policy allows.
+  uint32_t most = std::numeric_limits<uint32_t>::max();
   // The environment named the nodes that will come, and all of them are present.
   bool all_expected = false;
   // Members of the last generation that are not lost, and whether all of them are present.

@@ -61,6 +61,19 @@ TEST(FormationTest, ExpectedOrSurvivingNodesNeedNoWindow) {
   EXPECT_EQ(DecideFormation(gathering, Range(4, 8), Second(0)).kind, FormationDecision::kWait);
 }
 
+TEST(FormationTest, NoMoreTakePartThanMay) {
+  Gathering gathering;
+  gathering.most = 2;
+  gathering.present = 1;
+  EXPECT_EQ(DecideFormation(gathering, Range(1, 4), Second(0)).reason,
+            "more nodes (1 in, at most 2)");
+  gathering.present = 3;
+  const FormationDecision form = DecideFormation(gathering, Range(1, 4), Second(0));
+  EXPECT_EQ(form.kind, FormationDecision::kForm);
+  EXPECT_EQ(form.size, 2u);
+  EXPECT_EQ(form.reason, "all 2 nodes are in");
+}
+
 TEST(FormationTest, TheBackoffComesFirstAndIsNotTakenFromTheNodes) {
   Gathering gathering;
   gathering.present = 2;

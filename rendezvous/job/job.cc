@@ -52,7 +52,9 @@ void Job::Restore() {
   live_.ordered_at = state_.phase() == v1::STOPPING
                          ? context_.clock.now()
                          : context_.clock.FromRecord(state_.generation.saved.formed_us());
-  live_.progress.BeginAt(context_.now.micros() - state_.saved.times().created_us());
+  // Whether its workers were asked is not known. What they were asked for is no failure.
+  if (MayAskForCheckpoint(state_)) live_.checkpoint_asked = state_.generation.number();
+  live_.progress.BeginAt(context_.now);
   for (const auto& [node, known] : state_.nodes) live_.connections.Restore(node);
   AwaitAbsent();
 }

@@ -64,7 +64,8 @@ struct Live {
   ProgressLog progress;
   // When the nodes were told last to start or to stop.
   MonoTime ordered_at;
-  // The generation whose workers were asked to save, because more nodes wait. 0: none.
+  // The generation whose workers were asked to save, because more nodes wait, or may have been, by
+  // the server before this one. 0: none.
   uint64_t checkpoint_asked = 0;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;

@@ -102,7 +102,8 @@ v1::Timeline MakeTimeline(const std::string& name, const state::Job& job,
   timeline.set_job(name);
   for (v1::GenerationTimeline& generation : *timeline.mutable_generations()) {
     // Of one that ran when the server began anew the first may have been long before.
-    if (generation.running_us() < progress.began_us()) continue;
+    const int64_t running_us = job.saved.times().created_us() + generation.running_us();
+    if (MonoTime::FromMicros(running_us) < progress.began()) continue;
     generation.set_first_progress_us(progress.FirstProgressUs(generation.generation()));
   }
   for (int i = 1; i < timeline.generations_size(); ++i) {

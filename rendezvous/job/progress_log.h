@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,9 +30,10 @@ class ProgressLog {
   // The generation is over: what was reported after the last sample becomes one.
   void EndGeneration(const state::Job& job);
 
-  // Of what was reported before this, in microseconds since the job was created, it knows nothing.
-  void BeginAt(int64_t us) { began_us_ = us; }
-  int64_t began_us() const { return began_us_; }
+  // Of what was reported before this, on the host's clock, it knows nothing. A job that waits in
+  // the queue then is created later.
+  void BeginAt(MonoTime now) { began_ = now; }
+  MonoTime began() const { return began_; }
 
   // Of the job's current generation; nullopt when nothing was reported in it.
   std::optional<v1::JobProgress> Current(const state::Job& job) const;
@@ -42,7 +44,7 @@ class ProgressLog {
  private:
   void Sample(const state::Job& job);
 
-  int64_t began_us_ = 0;
+  MonoTime began_ = MonoTime::FromMicros(std::numeric_limits<int64_t>::min());
   uint64_t generation_ = 0;
   std::map<std::string, v1::NodeProgress> nodes_;
   std::vector<v1::ProgressSample> samples_;

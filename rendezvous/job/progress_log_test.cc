@@ -116,7 +116,7 @@ TEST(MakeTimeline, Recovery_FromTheFailureToTheNextGenerationsProgress) {
 
   // A server that began anew while the generation ran does not take the first that it hears for it.
   ProgressLog later;
-  later.BeginAt(9200);
+  later.BeginAt(MonoTime::FromMicros(job.saved.times().created_us() + 9200));
   later.Note(job, "a", At(3), MonoTime::FromMicros(job.saved.times().created_us() + 9600));
   EXPECT_EQ(MakeTimeline("j", job, later).recoveries(0).first_progress_us(), 0);
 }

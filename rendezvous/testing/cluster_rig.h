@@ -77,10 +77,10 @@ class ClusterRig : public testing::Test {
                const std::string& node) {
     Orders(Step(at, NodeSaid{StreamId{stream}, LauncherJoin(stream, spec, part, node)}));
   }
-  // Every second, as a host that does not stand still.
+  // As on a host that is never late.
   std::vector<std::string> Pass(double from, double until) {
     std::vector<std::string> all;
-    for (double at = from; at <= until; at += 1) {
+    for (double at = from; at <= until; at += 0.05) {
       for (std::string& order : Orders(Step(at, Tick{}))) all.push_back(std::move(order));
     }
     return all;
