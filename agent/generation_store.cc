@@ -14,6 +14,9 @@ constexpr TorchVersion kFirstWithHandshake = {2, 1};
 // Those before take any address for the agent's where it serves.
 constexpr TorchVersion kFirstThatKnowsTheAddress = {2, 15};
 
+// Whoever begins a generation renews the node's lease.
+constexpr absl::Duration kFilesLimit = absl::Seconds(1);
+
 // As the workers have it.
 std::string VariableOf(const WorkerEnvironmentOptions& environment, const std::string& name) {
   const auto& own = environment.spec.env();
@@ -25,6 +28,23 @@ std::string VariableOf(const WorkerEnvironmentOptions& environment, const std::s
     }
   }
   return "";
+}
+
+// Whatever PyTorch the workers import.
+bool IsTurnedOff(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout) {
+  const v1::JobSpec& spec = environment.spec;
+  return (spec.has_agent_store() && !spec.agent_store()) || adopt_timeout > absl::ZeroDuration() ||
+         // torchrun's word for it.
+         VariableOf(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1";
+}
+
+std::optional<TorchVersion> TorchOf(const WorkerEnvironmentOptions& environment) {
+  const v1::JobSpec& spec = environment.spec;
+  const auto variable = [&environment](const std::string& name) {
+    return VariableOf(environment, name);
+  };
+  const std::vector<std::string> command(spec.command().begin(), spec.command().end());
+  return TorchVersionOf(command, spec.working_dir(), variable);
 }
 
 absl::StatusOr<std::unique_ptr<AgentStore>> OpenStore(const v1::Assign& assign) {
@@ -48,34 +68,32 @@ absl::StatusOr<std::unique_ptr<AgentStore>> OpenStore(const v1::Assign& assign) 
 
 bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout,
                      const std::optional<TorchVersion>& torch) {
-  const v1::JobSpec& spec = environment.spec;
-  if (spec.has_agent_store() && !spec.agent_store()) return false;
-  if (adopt_timeout > absl::ZeroDuration()) return false;
-  // torchrun's word for it.
-  if (VariableOf(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1") return false;
+  if (IsTurnedOff(environment, adopt_timeout)) return false;
   if (!torch.has_value() || *torch < kFirstWithHandshake) return false;
   return environment.workers.env_style.empty() || !(*torch < kFirstThatKnowsTheAddress);
 }
 
 void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
   End();
-  const v1::JobSpec& spec = environment->spec;
-  const auto variable = [environment](const std::string& name) {
-    return VariableOf(*environment, name);
-  };
-  const std::vector<std::string> command(spec.command().begin(), spec.command().end());
-  environment->agent_store = WantsAgentStore(*environment, adopt_timeout_,
-                                             TorchVersionOf(command, spec.working_dir(), variable));
+  environment->agent_store = false;
+  if (IsTurnedOff(*environment, adopt_timeout_)) return;
   const v1::Assign& assign = environment->assign;
+  const std::optional<std::optional<TorchVersion>> torch =
+      files_.ResultWithin(kFilesLimit, [copy = *environment] { return TorchOf(copy); });
+  if (!torch.has_value()) {
+    if (assign.node_rank() == 0) LeaveToRankZero("the file system of its packages does not answer");
+    return;
+  }
+  environment->agent_store = WantsAgentStore(*environment, adopt_timeout_, *torch);
   if (!environment->agent_store || assign.node_rank() != 0) return;
   absl::StatusOr<std::unique_ptr<AgentStore>> store = OpenStore(assign);
   environment->agent_store = store.ok();
-  if (store.ok()) {
-    store_ = *std::move(store);
-  } else {
-    display_.Line(absl::StrCat("rank 0 serves PyTorch's store in its agent's place: ",
-                               store.status().message()));
-  }
+  if (!store.ok()) return LeaveToRankZero(store.status().message());
+  store_ = *std::move(store);
+}
+
+void GenerationStore::LeaveToRankZero(absl::string_view why) {
+  display_.Line(absl::StrCat("rank 0 serves PyTorch's store in its agent's place: ", why));
 }
 
 void GenerationStore::StopWaits() {

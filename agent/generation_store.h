@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "agent/display.h"
 #include "agent/torch_store/agent_store.h"
 #include "agent/workers/python/program_versions.h"
 #include "agent/workers/worker_environment.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::agent {
 
@@ -32,6 +34,9 @@ class GenerationStore {
   // the workers use the agents' store; on rank 0's node it is open then, at a port that may still
   // be held.
   //
+  // Which PyTorch they import is read from files, for which this waits 1 s and not at all where the
+  // answer changes nothing.
+  //
   // Only rank 0 goes by the variable: the others are clients of MASTER_ADDR:MASTER_PORT, whoever
   // serves there. So each node decides for itself.
   void Begin(WorkerEnvironmentOptions* environment);
@@ -43,8 +48,11 @@ class GenerationStore {
   void Poll();
 
  private:
+  void LeaveToRankZero(absl::string_view why);
+
   const absl::Duration adopt_timeout_;
   Display& display_;
+  FileThread files_{{}};  // for what is read in the interpreter's folders
   std::unique_ptr<AgentStore> store_;
 };
 

@@ -10,9 +10,11 @@
 #include "agent/torch_store/request_bytes.h"
 #include "agent/torch_store/store_client.h"
 #include "agent/workers/port_hold.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/standing_file_system.h"
 
 namespace cadre::agent {
 namespace {
@@ -140,6 +142,33 @@ TEST_F(GenerationStoreTest, WhereTheUserNamedAnotherAddress) {
   store_.Begin(&environment_);
   EXPECT_FALSE(environment_.agent_store);
   EXPECT_THAT(display_.own, HasSubstr("MASTER_ADDR \"127.0.0.2\""));
+}
+
+// Whoever begins a generation renews the node's lease.
+TEST_F(GenerationStoreTest, WhereItsPackagesCannotBeReadRankZeroServes) {
+  auto disk = StandingFileSystem::Mount();
+  if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
+  ASSERT_OK(disk);
+  environment_.spec.set_command(0, (*disk)->path() + "/bin/python3.11");
+  (*disk)->StandStill();
+  // Nobody asks them.
+  MonoTime begin = MonoNow();
+  environment_.spec.set_agent_store(false);
+  store_.Begin(&environment_);
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, IsEmpty());
+  environment_.spec.clear_agent_store();
+  begin = MonoNow();
+  store_.Begin(&environment_);
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(8));
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, HasSubstr("the file system of its packages does not answer"));
+  // It is known to stand still from now on.
+  begin = MonoNow();
+  store_.Begin(&environment_);
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
+  (*disk)->GoOn();
 }
 
 TEST_F(GenerationStoreTest, OfAProgramThatIsNotPython) {

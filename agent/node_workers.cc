@@ -79,7 +79,7 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
       store_(options.adopt_timeout, uses_.display),
       start_(StartOptions(options, uses_.local)),
       outputs_(options.output, uses_.display),
-      follower_(uses_.local.directory(), uses_.report) {
+      follower_(uses_.local.directory(), files_, uses_.report) {
   Send(supervisor::DirectoryFrame{uses_.local.directory()});
 }
 
@@ -241,7 +241,7 @@ void NodeWorkers::OfferForAdoption(const GenerationId& generation, uint64_t firs
 
 void NodeWorkers::BeginWatching() {
   outputs_.OpenFiltered(uses_.logs.GenerationPath());
-  follower_.Begin(generation(), workers_);
+  follower_.Begin(generation(), workers_, spec().timeouts().has_silence());
   poll_at_ = MonoNow() + kPoll;
 }
 

@@ -164,6 +164,29 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoGeneration) {
   (*disk)->GoOn();
 }
 
+// Nor for a look at output that goes to log files alone, where there is a timeout for silence.
+TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoPoll) {
+  auto disk = StandingFileSystem::Mount();
+  if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
+  ASSERT_OK(disk);
+  std::filesystem::create_symlink((*disk)->path(), root_ + "/logs");
+  options_.output.standard_output = options_.output.standard_error = {{true, false}, {true, false}};
+  options_.core.join.mutable_spec()->mutable_timeouts()->mutable_silence()->set_seconds(60);
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  (*disk)->StandStill();
+  const MonoTime begin = MonoNow();
+  workers_->Poll(begin + absl::Seconds(1));
+  EXPECT_THAT(Of<WorkerWrote>(), SizeIs(0));
+  workers_->Poll(begin + absl::Seconds(3));
+  EXPECT_THAT(Of<WorkerWrote>(), SizeIs(2)) << "nobody is silent for what cannot be seen";
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
+  workers_->Stop({1, absl::ZeroDuration()});
+  Wait<AllGone>(1);
+  (*disk)->GoOn();
+}
+
 TEST_F(NodeWorkersTest, ALogDirectoryThatIsLostLaterEndsNoJob) {
   Run("exec sleep 1000");
   workers_->Start(Assignment(1));

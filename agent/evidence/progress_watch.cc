@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "agent/evidence/progress_lines.h"
@@ -36,6 +37,12 @@ MonoTime MomentOf(int64_t modified_ns, MonoTime now) {
 
 }  // namespace
 
+struct ProgressWatch::OutputLook {
+  std::map<uint32_t, std::vector<std::string>> files;  // by local rank
+  std::map<uint32_t, int64_t> bytes;
+  std::atomic<bool> done{false};
+};
+
 void ProgressWatch::Start(std::string directory, uint64_t generation, std::vector<Worker> workers) {
   directory_ = std::move(directory);
   generation_ = generation;
@@ -43,11 +50,10 @@ void ProgressWatch::Start(std::string directory, uint64_t generation, std::vecto
   for (Worker& worker : workers) {
     const auto [added, is_new] = workers_.try_emplace(worker.local_rank);
     CADRE_CHECK(is_new, "two workers of local rank ", worker.local_rank);
-    Watched& watched = added->second;
-    watched.worker = std::move(worker);
-    // Log files are appended to: what is there already is an earlier run's.
-    for (const std::string& path : watched.worker.output_files) watched.output_bytes += Bytes(path);
+    added->second.worker = std::move(worker);
   }
+  // One that is under way tells of workers that are no more.
+  look_ = nullptr;
 }
 
 std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_view line,
@@ -89,26 +95,57 @@ void ProgressWatch::PollPage(Watched& watched, MonoTime now, std::vector<AgentEv
   events.push_back(WorkerProgress{generation_, *watched.progress, since});
 }
 
-void ProgressWatch::PollFiles(Watched& watched, MonoTime now, std::vector<AgentEvent>& events) {
+void ProgressWatch::PollFile(Watched& watched, MonoTime now, std::vector<AgentEvent>& events) {
   const uint32_t local_rank = watched.worker.local_rank;
   const int64_t touched = ModifiedNs(watched.worker.progress_file);
   if (touched >= 0 && touched != watched.touched_ns) {
     watched.touched_ns = touched;
     events.push_back(WorkerAlive{generation_, local_rank, MomentOf(touched, now)});
   }
-  int64_t bytes = 0;
-  for (const std::string& path : watched.worker.output_files) bytes += Bytes(path);
-  if (bytes == watched.output_bytes) return;
-  watched.output_bytes = bytes;
-  events.push_back(WorkerWrote{generation_, local_rank, now});
+}
+
+void ProgressWatch::LookAtOutput(MonoTime now) {
+  auto look = std::make_shared<OutputLook>();
+  for (const auto& [local_rank, watched] : workers_) {
+    if (!watched.worker.output_files.empty()) look->files[local_rank] = watched.worker.output_files;
+  }
+  if (look->files.empty()) return;
+  look_ = look;
+  look_began_ = now;
+  files_.Post([look = std::move(look)] {
+    for (const auto& [local_rank, paths] : look->files) {
+      for (const std::string& path : paths) look->bytes[local_rank] += Bytes(path);
+    }
+    look->done = true;
+  });
+}
+
+void ProgressWatch::PollOutput(MonoTime now, std::vector<AgentEvent>& events) {
+  if (look_ == nullptr) return LookAtOutput(now);
+  if (!look_->done) {
+    if (now < look_began_ + kStandsStillAfter) return;
+    for (const auto& [local_rank, paths] : look_->files) {
+      events.push_back(WorkerWrote{generation_, local_rank, now});
+    }
+    return;
+  }
+  for (const auto& [local_rank, bytes] : look_->bytes) {
+    // Log files are appended to: what is there at the first look may be an earlier run's.
+    const int64_t before = std::exchange(workers_.at(local_rank).output_bytes, bytes);
+    if (before >= 0 && bytes != before) {
+      events.push_back(WorkerWrote{generation_, local_rank, now});
+    }
+  }
+  LookAtOutput(now);
 }
 
 std::vector<AgentEvent> ProgressWatch::Poll(MonoTime now) {
   std::vector<AgentEvent> events;
   for (auto& [local_rank, watched] : workers_) {
     PollPage(watched, now, events);
-    PollFiles(watched, now, events);
+    PollFile(watched, now, events);
   }
+  PollOutput(now, events);
   return events;
 }
 

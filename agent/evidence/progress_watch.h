@@ -1,11 +1,13 @@
 // How far the workers of this node are, from all that a program may use to tell: lines on its
 // progress descriptor, the page that the worker runtime writes, a file that it touches, its output.
-// Looked at from time to time; reads a few small files. One thread, the daemon's loop.
+// Looked at from time to time; reads a few small files of the agent's own directory. Log files,
+// which may be another machine's, are looked at by a file thread. One thread, the daemon's loop.
 #ifndef CADRE_AGENT_EVIDENCE_PROGRESS_WATCH_H_
 #define CADRE_AGENT_EVIDENCE_PROGRESS_WATCH_H_
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "agent/core/agent_core.h"
 #include "base/progress_snapshot.h"
+#include "base/threads/file_thread.h"
 #include "base/time.h"
 
 namespace cadre::agent {
@@ -22,18 +25,22 @@ class ProgressWatch {
   struct Worker {
     uint32_t local_rank = 0;
     uint32_t rank = 0;
-    // Log files of output that does not come as frames.
+    // Log files of output that does not come as frames; none where nobody asks whether it writes.
     std::vector<std::string> output_files;
     // What it may touch to show that it lives.
     std::string progress_file;
   };
+
+  // `files` looks at log files; what else it has to do is done first.
+  explicit ProgressWatch(FileThread& files) : files_(files) {}
 
   // Forgets what was there. `directory` holds pages.
   void Start(std::string directory, uint64_t generation, std::vector<Worker> workers);
 
   // A whole line from the progress descriptor; one without any figure is a sign of life.
   std::vector<AgentEvent> OnLine(uint32_t local_rank, absl::string_view line, MonoTime now);
-  // What has changed since the last call.
+  // What has changed since the last call; of output, what the file thread found since then. While
+  // that does not answer every worker counts as one that writes: it may, and cannot show it.
   std::vector<AgentEvent> Poll(MonoTime now);
 
   // The newest report of each worker that made any, by local rank.
@@ -45,16 +52,23 @@ class ProgressWatch {
     std::optional<v1::Progress> progress;
     MonoTime page_since;
     int64_t page_step = -1;
-    int64_t touched_ns = -1;  // modification time of the progress file
-    int64_t output_bytes = 0;
+    int64_t touched_ns = -1;    // modification time of the progress file
+    int64_t output_bytes = -1;  // not known yet
   };
+  // At the sizes of all log files. The file thread's until `done`.
+  struct OutputLook;
 
   void PollPage(Watched& watched, MonoTime now, std::vector<AgentEvent>& events);
-  void PollFiles(Watched& watched, MonoTime now, std::vector<AgentEvent>& events);
+  void PollFile(Watched& watched, MonoTime now, std::vector<AgentEvent>& events);
+  void PollOutput(MonoTime now, std::vector<AgentEvent>& events);
+  void LookAtOutput(MonoTime now);
 
+  FileThread& files_;
   std::string directory_;
   uint64_t generation_ = 0;
   std::map<uint32_t, Watched> workers_;
+  std::shared_ptr<OutputLook> look_;  // null: none has begun in this generation
+  MonoTime look_began_;
   // A line has said a step, in this generation or an earlier one: the program counts them itself,
   // and what the pages count, from each generation's beginning, is something else.
   bool lines_have_steps_ = false;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "base/clock.h"
 #include "base/status_matchers.h"
@@ -17,6 +18,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // What happened, in words.
 std::vector<std::string> Words(const std::vector<AgentEvent>& events) {
@@ -43,10 +46,16 @@ class ProgressWatchTest : public ::testing::Test {
                  {{0, 4, {log_}, ProgressFilePath(directory_, 7, 4)}, {1, 5, {}, ""}});
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
+  // What a look at log files found that began at the poll before.
+  std::vector<AgentEvent> PollOnceLooked(MonoTime now) {
+    EXPECT_TRUE(files_.Drain(kPatience));
+    return watch_.Poll(now);
+  }
 
   std::string directory_ = ::testing::TempDir() + "/watch_XXXXXX";
   std::string log_;
-  ProgressWatch watch_;
+  FileThread files_{{}};
+  ProgressWatch watch_{files_};
 };
 
 TEST_F(ProgressWatchTest, Lines_AStepOrASignOfLife) {
@@ -68,7 +77,7 @@ TEST_F(ProgressWatchTest, Page_CountsFromItsFirstStepAndGivesWayToTheProgramsOwn
   const auto snapshot = ReadProgressPage((*page)->path());
   ASSERT_OK(snapshot);
   const MonoTime later = MonoNow() + absl::Seconds(9);
-  const std::vector<AgentEvent> events = watch_.Poll(later);
+  const std::vector<AgentEvent> events = PollOnceLooked(later);
   EXPECT_THAT(Words(events), ElementsAre("alive", "step 1"));
   // The moment is the page's, however late it is read.
   EXPECT_EQ(std::get<WorkerAlive>(events[0]).at, snapshot->since);
@@ -92,9 +101,29 @@ TEST_F(ProgressWatchTest, FileThatIsTouched_AndOutputInAFile) {
   // A clock that was set back is a change like any other.
   std::filesystem::last_write_time(touched, std::filesystem::file_time_type());
   EXPECT_THAT(Words(watch_.Poll(now)), ElementsAre("alive"));
+  EXPECT_THAT(PollOnceLooked(now), IsEmpty()) << "an earlier run's line is no output of this one";
+  EXPECT_TRUE(files_.Drain(kPatience));
   std::ofstream(log_, std::ios::app) << "a line\n";
-  EXPECT_THAT(Words(watch_.Poll(now)), ElementsAre("wrote"));
+  EXPECT_THAT(watch_.Poll(now), IsEmpty()) << "the look before the line";
+  EXPECT_THAT(Words(PollOnceLooked(now)), ElementsAre("wrote"));
+  EXPECT_THAT(PollOnceLooked(now), IsEmpty());
+}
+
+// The loop waits for no log file, and no worker is held to be silent because none can be seen.
+TEST_F(ProgressWatchTest, OutputInAFileThatDoesNotAnswer) {
+  const MonoTime now = MonoNow();
+  std::promise<void> answers;
+  files_.Post([gate = answers.get_future().share()] { gate.wait(); });
   EXPECT_THAT(watch_.Poll(now), IsEmpty());
+  EXPECT_THAT(watch_.Poll(now + absl::Milliseconds(900)), IsEmpty());
+  const std::vector<AgentEvent> events = watch_.Poll(now + absl::Seconds(1));
+  EXPECT_THAT(Words(events), ElementsAre("wrote"));
+  EXPECT_EQ(std::get<WorkerWrote>(events[0]).local_rank, 0u);
+  // A generation that begins meanwhile knows nothing of it.
+  watch_.Start(directory_, 8, {{0, 4, {log_}, ""}});
+  EXPECT_THAT(watch_.Poll(now + absl::Seconds(2)), IsEmpty());
+  answers.set_value();
+  EXPECT_THAT(PollOnceLooked(now + absl::Seconds(9)), IsEmpty());
 }
 
 TEST_F(ProgressWatchTest, AProgramThatCountsItsSteps_DoesSoInLaterGenerationsToo) {

@@ -10,15 +10,18 @@
 
 namespace cadre::agent {
 
-WorkerFollower::WorkerFollower(std::string directory, const std::function<void(AgentEvent)>& report)
-    : directory_(std::move(directory)), collector_(report), stacks_(report) {}
+WorkerFollower::WorkerFollower(std::string directory, FileThread& files,
+                               const std::function<void(AgentEvent)>& report)
+    : directory_(std::move(directory)), watch_(files), collector_(report), stacks_(report) {}
 
-void WorkerFollower::Begin(uint64_t generation, const NodeWorkersByRank& workers) {
+void WorkerFollower::Begin(uint64_t generation, const NodeWorkersByRank& workers,
+                           bool watches_output) {
   generation_ = generation;
   std::vector<ProgressWatch::Worker> watched;
   for (const auto& [local_rank, worker] : workers) {
-    watched.push_back(
-        {local_rank, worker.rank, worker.files.silent_logs, worker.files.progress_file});
+    ProgressWatch::Worker followed = {local_rank, worker.rank, {}, worker.files.progress_file};
+    if (watches_output) followed.output_files = worker.files.silent_logs;
+    watched.push_back(std::move(followed));
   }
   watch_.Start(directory_, generation, std::move(watched));
 }

@@ -17,17 +17,21 @@
 #include "agent/evidence/stack_collector.h"
 #include "agent/workers/node_worker.h"
 #include "agent/workers/run_logs.h"
+#include "base/threads/file_thread.h"
 #include "base/time.h"
 
 namespace cadre::agent {
 
 class WorkerFollower {
  public:
-  // `directory`: of the workers' pages. `report` gets what is found, on another thread.
-  WorkerFollower(std::string directory, const std::function<void(AgentEvent)>& report);
+  // `directory`: of the workers' pages. `files` looks at their log files. `report` gets what is
+  // found, on another thread.
+  WorkerFollower(std::string directory, FileThread& files,
+                 const std::function<void(AgentEvent)>& report);
 
-  // The workers of this generation, and none from before.
-  void Begin(uint64_t generation, const NodeWorkersByRank& workers);
+  // The workers of this generation, and none from before. `watches_output`: somebody waits for
+  // their output, also for what goes to log files alone.
+  void Begin(uint64_t generation, const NodeWorkersByRank& workers, bool watches_output);
   // Whole lines from a worker's progress descriptor, each with its '\n'.
   std::vector<AgentEvent> OnLines(uint32_t local_rank, absl::string_view lines, MonoTime now);
   // What pages and files say that they did not say before.

@@ -51,26 +51,44 @@ class WorkerFollowerTest : public ::testing::Test {
   std::condition_variable changed_;
   std::vector<v1::RankEvidence> found_;
   bool done_ = false;
-  WorkerFollower follower_{directory_, [this](AgentEvent event) { OnReport(std::move(event)); }};
+  FileThread files_{{}};
+  WorkerFollower follower_{directory_, files_,
+                           [this](AgentEvent event) { OnReport(std::move(event)); }};
 };
 
 TEST_F(WorkerFollowerTest, LinesAndFilesAreProgress) {
-  follower_.Begin(3, Workers());
+  follower_.Begin(3, Workers(), true);
   const MonoTime now = MonoNow();
   EXPECT_THAT(follower_.OnLines(0, "", now), IsEmpty());
   const auto events = follower_.OnLines(0, "step=1\nstep=2\n", now);
   ASSERT_THAT(events, SizeIs(2));
   EXPECT_EQ(std::get<WorkerProgress>(events[1]).progress.step(), 2u);
   EXPECT_THAT(follower_.Newest(), SizeIs(1));
+  EXPECT_THAT(follower_.Poll(now), IsEmpty());
+  EXPECT_TRUE(files_.Drain(absl::FromChrono(kPatience)));
   std::ofstream(directory_ + "/progress").flush();
   std::ofstream(directory_ + "/silent.log") << "a line\n";
-  EXPECT_THAT(follower_.Poll(now), SizeIs(2));
-  follower_.Begin(4, Workers());
+  EXPECT_THAT(follower_.Poll(now), SizeIs(1));
+  EXPECT_TRUE(files_.Drain(absl::FromChrono(kPatience)));
+  const auto wrote = follower_.Poll(now);
+  ASSERT_THAT(wrote, SizeIs(1));
+  EXPECT_TRUE(std::holds_alternative<WorkerWrote>(wrote[0]));
+  follower_.Begin(4, Workers(), true);
   EXPECT_THAT(follower_.Newest(), IsEmpty());
 }
 
+TEST_F(WorkerFollowerTest, LogFilesAreLeftAloneWhereNobodyWaitsForOutput) {
+  follower_.Begin(3, Workers(), false);
+  const MonoTime now = MonoNow();
+  for (int i = 0; i < 3; ++i) {
+    std::ofstream(directory_ + "/silent.log", std::ios::app) << "a line\n";
+    EXPECT_THAT(follower_.Poll(now + i * kStandsStillAfter), IsEmpty());
+    EXPECT_TRUE(files_.Drain(absl::FromChrono(kPatience)));
+  }
+}
+
 TEST_F(WorkerFollowerTest, WhereAWorkerWasIsOnItsPage) {
-  follower_.Begin(3, Workers());
+  follower_.Begin(3, Workers(), true);
   const NodeWorkersByRank workers = Workers();
   EXPECT_FALSE(follower_.LastPlaceOf(0, workers.at(0), 0).has_value());
   auto page = progress::ProgressPage::Create(directory_, {3, 4, 8});
@@ -85,7 +103,7 @@ TEST_F(WorkerFollowerTest, CollectsFromThoseThatRun) {
   RunLogs logs(directory_ + "/logs", "j");
   logs.Enter("", 3);
   ASSERT_OK(MakeDirectories(logs.RankPath(4, "")));
-  follower_.Begin(3, Workers());
+  follower_.Begin(3, Workers(), true);
   follower_.Collect({3, {0}}, Workers(), logs);
   follower_.CancelCollecting();
   std::unique_lock<std::mutex> lock(mutex_);

@@ -57,6 +57,13 @@ bool IsLast(const State& state, uint64_t serial) {
   });
 }
 
+// Whether the session that has the number of the group's process can be its own. The kernel gives
+// that number to nobody else while anything is left in it: once there is a process with it again,
+// that is a newcomer, and so is its session.
+bool CanHaveItsSession(const Group& group) {
+  return !group.exited || !InspectProcess(group.pid).has_value();
+}
+
 // By serial number of their group.
 using Survivors = std::map<uint64_t, std::set<pid_t>>;
 
@@ -74,7 +81,9 @@ Survivors KillSurvivors(const State& state, const std::set<uint64_t>& serials, b
   Survivors found;
   KillProcesses([&](const ProcessInfo& process) {
     const auto session = sessions.find(process.session);
-    if (session != sessions.end()) return found[session->second].insert(process.pid), true;
+    if (session != sessions.end() && CanHaveItsSession(state.groups.at(session->second))) {
+      return found[session->second].insert(process.pid), true;
+    }
     const auto marker = markers.find(ReadMarker(process.pid));
     if (marker != markers.end()) return found[marker->second].insert(process.pid), true;
     if (!orphans || process.parent != getpid() || state.IsOurs(process.pid)) return false;

@@ -1,6 +1,11 @@
 // Stopping groups, with the real supervisor. Each test runs with cgroups where the machine has
 // them, and without.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +17,7 @@
 #include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -140,6 +146,69 @@ TEST_P(StopTest, WhatAFinishedWorkerLeftBehindDiesAtTheStop) {
   EXPECT_EQ(rig.AllGoneCount(), 0);
   rig.Stop(0);
   EXPECT_FALSE(Alive(left));
+}
+
+// Neither its cgroup nor its environment tells whose it is.
+TEST_P(StopTest, WhatAFinishedWorkerLeftInItsSessionDiesAtTheStop) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("echo up; exec sleep 1000", 2));  // what nobody owns would be its
+  rig.Lines(1, 2);
+  StartFrame start = rig.Shell("");
+  start.argv = {"/bin/bash", "-c", "set -m; env -i /bin/sleep 1000 & echo $!"};
+  rig.Run(start);
+  const pid_t left = ToPid(rig.Lines(1)[0]);
+  EXPECT_TRUE(Alive(left));
+  rig.Stop(0);
+  EXPECT_FALSE(Alive(left));
+}
+
+// A child of this process with a number that was another one's, at the head of a session.
+class Newcomer {
+ public:
+  // False: this machine does not let us choose a number.
+  bool Come(pid_t number) {
+    int up[2];
+    EXPECT_EQ(pipe2(up, O_CLOEXEC), 0);
+    const ScopedFd reads(up[0]);
+    ScopedFd writes(up[1]);
+    clone_args how = {};
+    how.exit_signal = SIGCHLD;
+    how.set_tid = reinterpret_cast<uint64_t>(&number);
+    how.set_tid_size = 1;
+    const MonoTime end = MonoNow() + kPatience;
+    // Whoever had it is reported before it is reaped.
+    do {
+      pid_ = static_cast<pid_t>(syscall(SYS_clone3, &how, sizeof(how)));
+    } while (pid_ < 0 && errno == EEXIST && MonoNow() < end);
+    if (pid_ == 0) {
+      if (setsid() < 0 || write(writes.get(), "u", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    if (pid_ < 0) return false;
+    writes.Reset();
+    char byte = 0;
+    EXPECT_EQ(read(reads.get(), &byte, 1), 1);
+    return true;
+  }
+  ~Newcomer() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST_P(StopTest, WhoGotTheNumberOfAFinishedWorkerIsNoneOfItsProcesses) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("true"));
+  const pid_t number = rig.Started()->pid;
+  Newcomer newcomer;
+  if (!newcomer.Come(number)) GTEST_SKIP() << "no process with this number: errno " << errno;
+  ASSERT_EQ(InspectProcess(number)->session, number);
+  rig.Stop(0);
+  EXPECT_TRUE(Alive(number));
 }
 
 TEST_P(StopTest, TheRestOfTheGroupDiesWithTheWorker) {
