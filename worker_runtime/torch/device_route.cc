@@ -1,5 +1,8 @@
 #include <chrono>
+#include <exception>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "c10/core/impl/VirtualGuardImpl.h"
@@ -12,6 +15,26 @@
 
 namespace cadre::nn {
 namespace {
+
+constexpr std::chrono::nanoseconds kLook = std::chrono::microseconds(50);
+
+// A communicator's memory may be freed at once, as NCCL's is, whoever still reads it: it is not let
+// go of before the device has done what it was given, and where that does not come, it stays.
+void Release(std::shared_ptr<void> memory, torch::Device device) {
+  try {
+    const DevicePoint point(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    const auto until = std::chrono::steady_clock::now() + kLastDeviceWait;
+    while (!point.reached()) {
+      if (std::chrono::steady_clock::now() > until) {
+        new std::shared_ptr<void>(std::move(memory));
+        return;
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  } catch (const std::exception&) {
+    // A device that has failed reads nothing.
+  }
+}
 
 class DeviceRoute : public GradientRoute {
  public:
@@ -35,7 +58,6 @@ class DeviceRoute : public GradientRoute {
   Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) override;
   void Fetch(const StepReport& report) override;
   Status CheckHealth() override;
-  void AwaitReaders() override;
   size_t bytes_on_devices() const override { return communicator_ == nullptr ? 0 : flat_.nbytes(); }
 
  private:
@@ -69,7 +91,7 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
     CADRE_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
                            communicator_->AllocateBuffer(bytes));
     flat_ = at::for_blob(memory.get(), {count()})
-                .deleter([memory](void*) {})
+                .deleter([memory, device = like.device()](void*) { Release(memory, device); })
                 .options(options)
                 .target_device(like.device())
                 .make_tensor();
@@ -121,12 +143,6 @@ void DeviceRoute::Fetch(const StepReport& report) {
   for (const Saved& saved : saved_) {
     if (!report.used[members_[saved.member].parameter]) View(saved.member).copy_(saved.content);
   }
-}
-
-void DeviceRoute::AwaitReaders() {
-  if (communicator_ == nullptr) return;
-  const c10::impl::VirtualGuardImpl guard(flat_.device().type());
-  guard.synchronizeStream(guard.getStream(flat_.device()));
 }
 
 Status DeviceRoute::CheckHealth() {

@@ -113,7 +113,6 @@ Status RoutedGradients::LayOut() {
       places_[i].view = std::move(view);
     }
   }
-  for (const Piece& piece : pieces_) piece.route->AwaitReaders();
   pieces_ = std::move(pieces);
   return OkStatus();
 }

@@ -52,9 +52,6 @@ class GradientRoute {
   virtual Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) = 0;
   // After the reducer's Finish(): the stream gets what brings the result into the flat tensor.
   virtual void Fetch(const StepReport& report) = 0;
-  // Before the last tensor in flat() goes, which the current stream was given work with: memory that
-  // is a communicator's is freed at once, whoever still reads it.
-  virtual void AwaitReaders() {}
   // What became of the collectives so far.
   virtual Status CheckHealth() { return OkStatus(); }
 
