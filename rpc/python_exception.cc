@@ -54,6 +54,9 @@ bool IsAfterTheEnd(absl::string_view line) {
   return absl::StartsWith(rest, "[W");
 }
 
+// torchrun's own end says of the programs that it had started no more than their statuses.
+bool IsTorchruns(absl::string_view type) { return absl::EndsWith(type, ".ChildFailedError"); }
+
 // A data loader's process that dies while it hands over a batch is known by this alone.
 bool SaysConnectionEnded(absl::string_view type) {
   return type == "ConnectionResetError" || type == "ConnectionRefusedError" ||
@@ -86,6 +89,7 @@ class Where {
 class Reader {
  public:
   void Read(absl::string_view line) {
+    if (torchrun_failed_) return ReadTorchrun(line);
     const bool uncaught = ConsumeRank(&line);
     if (absl::StartsWith(line, "  ")) return ReadIndented(line);
     // Not indented, it follows the frames.
@@ -119,19 +123,43 @@ class Reader {
     where_.See(*frame);
   }
 
+  // Of the box in which torchrun shows the rank that failed first "  exitcode  : 9 (pid: 4711)",
+  // and rather "  traceback : Signal 9 (SIGKILL) received by PID 4711".
+  void ReadTorchrun(absl::string_view line) {
+    if (!IsTorchruns(found_->type)) return;  // it ended because of that exception
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    const absl::string_view value =
+        absl::StripLeadingAsciiWhitespace(text.substr(text.find(':') + 1));
+    if (absl::StartsWith(text, "exitcode")) found_->line = text;
+    if (absl::StartsWith(text, "traceback") && absl::StartsWith(value, "Signal ")) {
+      found_->line = value;
+    }
+  }
+
   void Found(absl::string_view type, absl::string_view line, bool uncaught) {
     absl::string_view raised_in = std::exchange(raised_in_, "");
     if (raised_in.empty() && where_.in_data_loader() && SaysConnectionEnded(type)) {
       raised_in = "receiving from a DataLoader worker";
     }
+    torchrun_failed_ = IsTorchruns(type);
+    if (torchrun_failed_) {
+      if (uncaught_first_.has_value()) found_ = uncaught_first_;
+      if (!found_.has_value()) found_ = PythonException{type, line, "", "", {}, true};
+      found_->last = true;
+      return;
+    }
     // What a package did in another process it did for the line that was reading from there.
     const Where& where = !raised_in.empty() && !where_.has_own() ? outer_ : where_;
     found_ = {type, line, where.Text(), raised_in, std::exchange(causes_, {}), true};
     uncaught_ = uncaught;
+    if (uncaught && !uncaught_first_.has_value()) uncaught_first_ = found_;
   }
 
   std::optional<PythonException> found_;
   bool uncaught_ = false;  // it is
+  // Of one of several programs that write here, the others' being its consequences.
+  std::optional<PythonException> uncaught_first_;
+  bool torchrun_failed_ = false;
   Where where_;
   Where outer_;  // of the traceback before
   bool in_frames_ = false;

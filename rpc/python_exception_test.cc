@@ -47,6 +47,48 @@ TEST(PythonException, ThoseThatLedToIt) {
   EXPECT_EQ(found->causes[1].line, "OSError: gone");
 }
 
+std::string TorchrunsEnd(const std::string& exit_code, const std::string& traceback) {
+  return Traceback("/env/bin/torchrun", 4,
+                   "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ") +
+         "=====\ntrain.py FAILED\n-----\nFailures:\n  <NO_OTHER_FAILURES>\n-----\n"
+         "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-27_05:00:00\n"
+         "  rank      : 3 (local_rank: 1)\n  exitcode  : " +
+         exit_code + "\n  error_file: <N/A>\n  traceback : " + traceback + "\n=====\n";
+}
+
+TEST(PythonException, OfWhatTorchrunHadStarted) {
+  const std::string end = TorchrunsEnd("1 (pid: 7)", "To enable traceback see: https://x.html");
+  auto found = LastPythonException(Traceback("train.py", 2, "SyntaxError: bad") + end);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->line, "SyntaxError: bad");
+  EXPECT_EQ(found->where, "train.py, line 2");
+  EXPECT_TRUE(found->last);
+  std::string of_rank_1 = "[rank1]: ", of_rank_0 = "[rank0]: ";
+  for (const char c : Traceback("a.py", 7, "KeyError: 'k'")) {
+    of_rank_1.append(c == '\n' ? "\n[rank1]: " : std::string(1, c));
+  }
+  for (const char c : Traceback("a.py", 9, "RuntimeError: Connection closed by peer")) {
+    of_rank_0.append(c == '\n' ? "\n[rank0]: " : std::string(1, c));
+  }
+  const std::string lines = of_rank_1 + "\n" + of_rank_0 + "\n" + end;
+  found = LastPythonException(lines);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->line, "KeyError: 'k'") << "the other one is its consequence";
+}
+
+TEST(PythonException, OfTorchrunWhereItsProgramSaidNothing) {
+  const std::string killed = TorchrunsEnd("-9 (pid: 7)", "Signal 9 (SIGKILL) received by PID 7");
+  auto found = LastPythonException(killed);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->line, "Signal 9 (SIGKILL) received by PID 7");
+  EXPECT_EQ(found->where, "");
+  EXPECT_TRUE(found->last);
+  const std::string exited = TorchrunsEnd("9 (pid: 7)", "To enable traceback see: https://x.html");
+  found = LastPythonException(exited);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->line, "exitcode  : 9 (pid: 7)");
+}
+
 TEST(PythonException, WhetherItIsWhatEndedTheProgram) {
   const std::string one = Traceback("a.py", 1, "KeyError: 'k'");
   const std::string warning = "[rank1]:[W1124 15:00:00.1 ProcessGroup.cpp:1] Warning: not called\n";
