@@ -94,14 +94,17 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
       Take(settings, "master-addr", Text, [&](std::string a) { options.master_addr = a; }));
   RETURN_IF_ERROR(
       Take(settings, "master-port", Port, [&](uint32_t port) { options.master_port = port; }));
-  return Take(settings, "rdzv-backend",
-              OneOf<bool>({{"c10d", true}, {"static", true}, {"etcd", false}, {"etcd-v2", false}}),
-              [&](bool meant) {
-                if (!meant) {
-                  options.notices.push_back(
-                      "--rdzv-backend etcd: no etcd is needed; the endpoint's owner serves it");
-                }
-              });
+  // "cadre" is what a torchrun that is started here may be told by the same variable.
+  return Take(
+      settings, "rdzv-backend",
+      OneOf<bool>(
+          {{"c10d", true}, {"static", true}, {"cadre", true}, {"etcd", false}, {"etcd-v2", false}}),
+      [&](bool meant) {
+        if (!meant) {
+          options.notices.push_back(
+              "--rdzv-backend etcd: no etcd is needed; the endpoint's owner serves it");
+        }
+      });
 }
 
 // "2", or "1 to 3".

@@ -44,7 +44,8 @@ std::vector<Flag> RendezvousFlags() {
       Torchrun(kWhere, "rdzv-endpoint", "HOST[:PORT][,...]",
                "Where nodes meet; the machine that owns HOST serves it [port 29400]. Several are "
                "tried in turn; one of them leads."),
-      Torchrun(kWhere, "rdzv-backend", "NAME", "c10d, static or etcd: all meet at the endpoint."),
+      Torchrun(kWhere, "rdzv-backend", "NAME",
+               "c10d, static, etcd or cadre: all meet at the endpoint."),
       Torchrun(kWhere, "rdzv-id", "ID", "torchrun's word for --job-name."),
       Torchrun(kWhere, "rdzv-conf", "K=V,...", "join_timeout, last_call_timeout in seconds."),
       Torchrun(kWhere, "node-rank", "N",

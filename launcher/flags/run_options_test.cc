@@ -148,6 +148,7 @@ TEST(RunOptionsTest, AFlagThatTookTheProgramForItsValue_IsNamed) {
 TEST(RunOptionsTest, PortZero_IsForAJobOfOneNodeOnly) {
   for (const char* endpoint : {"localhost:0", "[::1]:0"}) {
     const auto one = Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "c10d", "train"});
+    EXPECT_OK(Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "cadre", "train"}));
     ASSERT_OK(one);
     EXPECT_THAT(one->endpoints, IsEmpty());
     EXPECT_THAT(Resolve({"--rdzv-endpoint", endpoint, "--nnodes", "1:2", "train"}),
