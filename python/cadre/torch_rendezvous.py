@@ -5,8 +5,10 @@ node is which, so that torchrun needs no endpoint. PyTorch that looks for the en
 """
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
+import sys
 import time
 import uuid
 from datetime import timedelta
@@ -33,6 +35,7 @@ __all__ = ["Rendezvous", "handler"]
 
 _JOIN_SECONDS = 600  # PyTorch's own default
 _LOOK_SECONDS = 2.0  # until a node that waits for the others looks whether one has ended
+_NOTICE_SECONDS = 10.0
 _ARRIVED = "cadre/arrived_for_the_next_round"
 # They would make workers of the programs that torchrun starts, with the rank of torchrun itself.
 _OF_THIS_WORKER = (
@@ -65,6 +68,8 @@ class Rendezvous(RendezvousHandler):
                 "give --nnodes %d" % (params.min_nodes, params.max_nodes, nodes, "s"[: nodes != 1], nodes)
             )
         self._run_id, self._round, self._id = params.run_id, 0, ""
+        # Several may run in one job, each with an id, which may be longer than a key of the store.
+        self._name = hashlib.sha256(params.run_id.encode()).hexdigest()[:16]
         seconds = params.get_as_int("join_timeout", _JOIN_SECONDS)
         if seconds is None or seconds < 1:
             raise ValueError("cadre: --rdzv-conf join_timeout=%s: expected seconds, 1 or more" % seconds)
@@ -87,7 +92,7 @@ class Rendezvous(RendezvousHandler):
         """RendezvousTimeoutError names the ranks of the nodes that have not come within join_timeout."""
         this, before, timeout = self._worker, self._store, timedelta(seconds=self._seconds)
         self._round += 1
-        name = "torchrun/%d" % self._round
+        name = "torchrun/%s/%d" % (self._name, self._round)
         try:
             if before is not None:
                 before.add(_ARRIVED, 1)  # the others look there whether they have to come, too
@@ -99,18 +104,25 @@ class Rendezvous(RendezvousHandler):
             if this.rank != 0:
                 self._store = TCPStore(host, int(port), is_master=False, timeout=timeout)
         except DeadlineExceededError as error:
-            raise RendezvousTimeoutError("cadre: round %d of the rendezvous: %s" % (self._round, error)) from error
+            raise RendezvousTimeoutError("cadre: %s" % self._absent(error)) from error
         except (CadreError, RuntimeError) as error:  # RuntimeError: PyTorch's, of a TCPStore
             raise RendezvousConnectionError("cadre: round %d of the rendezvous: %s" % (self._round, error)) from error
         return RendezvousInfo(PrefixStore("torchrun", self._store), this.rank, this.world_size, RendezvousStoreInfo(host, int(port)))
 
+    def _absent(self, error: Exception) -> str:
+        said = str(error).rsplit('": ', 1)[-1]  # behind the barrier's name
+        return "round %d of the rendezvous %r: %s" % (self._round, self._run_id[:40], said)
+
     def _await_all(self, name: str) -> None:
-        until = time.monotonic() + self._seconds
+        until, notice = time.monotonic() + self._seconds, time.monotonic() + _NOTICE_SECONDS
         while True:
             left = max(0.0, until - time.monotonic())
             try:
                 return self._worker.barrier(name, min(left, _LOOK_SECONDS))
-            except DeadlineExceededError:
+            except DeadlineExceededError as error:
+                if time.monotonic() >= notice:
+                    notice = until
+                    print("cadre: torchrun waits: " + self._absent(error), file=sys.stderr, flush=True)
                 rank = self._ended()
                 if rank is not None:
                     raise RendezvousClosedError("cadre: torchrun of rank %s has ended" % rank) from None
