@@ -191,7 +191,8 @@ bool Act(State& state, WarmProgram& program, Template& said, const TemplateAnswe
   if (WarmStart* warm = FindOrder(state, failed.serial)) warm->failed = failed.why;
   if (!failed.ends) return true;
   EndReady(state, said, failed.why);
-  // All is learned anew.
+  // All is learned anew, by the next one that starts: who runs has imported what was there before.
+  program.learner = 0;
   unlink(program.learned.c_str());
   program.learned_bytes = 0;
   program.refused.clear();
@@ -283,7 +284,8 @@ uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
 
 StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const StartFrame& start) {
   StartFrame frame = start;
-  if (Lives(state, program.learner)) {
+  // It may have been to learn as a process that could not be forked.
+  if (Lives(state, program.learner) && program.learner != serial) {
     frame.environment = WithHook(start, "plain", {});
     return frame;
   }

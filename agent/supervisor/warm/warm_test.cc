@@ -261,6 +261,30 @@ TEST_F(WarmTest, WhatWasInstalledAnewIsNotStale) {
   EXPECT_EQ(OutputOf(warm.group), "newer\n");
 }
 
+// Whether the worker that learned them ends, as all do in most restarts, or is kept.
+TEST_F(WarmTest, AfterAnInstallationImportsAreLearnedAnew) {
+  WriteScript("import json, time\nimport counted\ntime.sleep(1000)\n");
+  Install("counted", "print('old', flush=True)\n");
+  pid_t before = AwaitTemplate(Worker()).pid;
+  EndLearner();
+  // Of different lengths: a compiled file goes by that, and by seconds.
+  for (const char* text : {"newer", "newest"}) {
+    unlink((rig_.folder() + "/site-packages/counted.py").c_str());
+    Install("counted", absl::StrCat("print('", text, "', flush=True)\n"));
+    const StartFrame restarted = Worker();
+    rig_.Send(restarted);
+    EXPECT_EQ(rig_.Lines(1, restarted.group)[0], text);
+    EXPECT_THAT(rig_.Started(restarted.group)->why_plain, HasSubstr("installed anew"));
+    ASSERT_TRUE(
+        rig_.Until([&] { return NewestTemplate().pid != 0 && NewestTemplate().pid != before; }));
+    before = NewestTemplate().pid;
+    const StartFrame warm = Worker();
+    rig_.Send(warm);
+    EXPECT_EQ(rig_.Lines(1, warm.group)[0], text);
+    EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_plain;
+  }
+}
+
 TEST_F(WarmTest, PreloadedModulesAreThereAndTheMissingOneIsNamed) {
   Install("counted", "");
   Install("more", "print('more', flush=True)\n");
