@@ -1,7 +1,6 @@
 #include "rendezvous/log/etcd_log.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,7 +64,6 @@ class EtcdLog final : public RecordLog {
     next.set_next(head_.next() + pieces.size());
     next.set_log_bytes(BytesOf(pieces));
     next.set_snapshot_bytes(next.log_bytes());
-    compacted_ = next;
     return WritePieces(pieces, next);
   }
 
@@ -124,7 +122,6 @@ class EtcdLog final : public RecordLog {
       RETURN_IF_ERROR(Write(request));
     }
     head_ = next;
-    compacted_.reset();
     return absl::OkStatus();
   }
 
@@ -151,8 +148,9 @@ class EtcdLog final : public RecordLog {
     ASSIGN_OR_RETURN(const v1::EtcdLogHead found, ReadHead());
     if (found.server_id() != head_.server_id())
       return Damaged("it was removed while the server ran");
-    if (compacted_.has_value() && found.first() == compacted_->first()) head_ = found;
-    compacted_.reset();
+    // A compaction came through, however late. What it replaced is gone, and nothing of ours was
+    // written after it: that takes the head's revision, which is known only from here on.
+    if (found.first() != head_.first()) head_ = found;
     certain_ = true;
     return absl::OkStatus();
   }
@@ -248,8 +246,6 @@ class EtcdLog final : public RecordLog {
   int64_t head_revision_ = 0;
   // Whether head_revision_ is that of the head in etcd.
   bool certain_ = true;
-  // The head that a compaction whose outcome is not known would have made.
-  std::optional<v1::EtcdLogHead> compacted_;
   absl::Status deposed_;
 };
 

@@ -262,6 +262,26 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLostLosesNothing) {
   }
 }
 
+// It is carried out after a read that found the old head, and before the write that follows that.
+TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLost_AndThatComesLate_LosesNothing) {
+  // To the log a transaction that etcd refuses for its size is one that may have come through.
+  piece_bytes_max_ = 4 << 20;
+  const std::string too_large(3 << 20, 'x');
+  auto leadership = Lead();
+  OpenedLog opened = Open(*leadership);
+  ASSERT_OK(opened.log->Append({Written("a")}));
+  ASSERT_OK(opened.log->Append({Written("b")}));
+  EXPECT_FALSE(opened.log->Compact({Written("a and b", too_large)}).ok());
+  EXPECT_FALSE(opened.log->Append({Written("c", too_large)}).ok());
+  // What comes late is written by a second log of the same leader.
+  ASSERT_OK(Open(*leadership).log->Compact({Written("a and b")}));
+  EXPECT_FALSE(opened.log->Append({Written("c", too_large)}).ok());
+  // So does the append that followed. The caller was told that it failed, and tries again.
+  ASSERT_OK(Open(*leadership).log->Append({Written("c")}));
+  EXPECT_OK(opened.log->Append({Written("c")}));
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a and b", "c"));
+}
+
 TEST_F(EtcdLogTest, AnotherFormatIsRefused) {
   auto leadership = Lead();
   for (const auto& [format, why] :

@@ -71,7 +71,9 @@ ScopedFd OpenReserve() { return ScopedFd(open("/dev/null", O_RDONLY | O_CLOEXEC)
 }  // namespace
 
 std::optional<Peer> PeerOf(const std::string& context_peer) {
-  const std::string decoded = absl::StrReplaceAll(context_peer, {{"%5B", "["}, {"%5D", "]"}});
+  // All that gRPC writes in this way in an address.
+  const std::string decoded =
+      absl::StrReplaceAll(context_peer, {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
   absl::string_view rest = decoded;
   if (!absl::ConsumePrefix(&rest, "ipv4:") && !absl::ConsumePrefix(&rest, "ipv6:")) {
     return std::nullopt;
@@ -83,7 +85,8 @@ std::optional<Peer> PeerOf(const std::string& context_peer) {
   }
   absl::string_view address = rest.substr(0, colon);
   if (absl::ConsumePrefix(&address, "[")) absl::ConsumeSuffix(&address, "]");
-  peer.address = std::string(address);
+  // Without the zone of a link-local one, which the kernel gives beside the address.
+  peer.address = std::string(address.substr(0, address.find('%')));
   return peer;
 }
 

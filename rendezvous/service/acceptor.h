@@ -32,8 +32,8 @@ struct AcceptorOptions {
   bool awaits_first_byte = false;
 };
 
-// Of grpc::ServerContext::peer(), "ipv4:10.0.0.1:29400" or "ipv6:%5B::1%5D:29400"; nullopt: it is
-// neither.
+// Of grpc::ServerContext::peer(), "ipv4:10.0.0.1:29400" or "ipv6:%5Bfe80::1%252%5D:29400", as the
+// acceptor has it: without the zone ("%2"). nullopt: it is neither.
 std::optional<Peer> PeerOf(const std::string& context_peer);
 
 // Thread safe but for Start and Stop.

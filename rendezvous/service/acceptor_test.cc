@@ -191,6 +191,9 @@ TEST(PeerOf, ReadsWhatGrpcSays) {
   EXPECT_EQ(PeerOf("ipv4:10.0.0.1:29400"), (Peer{"10.0.0.1", 29400}));
   EXPECT_EQ(PeerOf("ipv6:%5B::1%5D:7"), (Peer{"::1", 7}));
   EXPECT_EQ(PeerOf("ipv6:[fe80::2]:7"), (Peer{"fe80::2", 7}));
+  // A link-local caller's, with the number or the name of the interface.
+  EXPECT_EQ(PeerOf("ipv6:%5Bfe80::1%252%5D:7"), (Peer{"fe80::1", 7}));
+  EXPECT_EQ(PeerOf("ipv6:%5Bfe80::1%25eth0%5D:7"), (Peer{"fe80::1", 7}));
   for (const char* none : {"", "unix:/a", "ipv4:10.0.0.1", "ipv4:10.0.0.1:x"}) {
     EXPECT_EQ(PeerOf(none), std::nullopt) << none;
   }

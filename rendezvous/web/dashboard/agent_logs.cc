@@ -11,8 +11,8 @@
 
 namespace cadre::web {
 
-AgentLogs::AgentLogs(Serving serving, HttpServer::Poster post)
-    : serving_(std::move(serving)), post_(std::move(post)) {}
+AgentLogs::AgentLogs(Serving serving, HttpServer::Places places)
+    : serving_(std::move(serving)), places_(std::move(places)) {}
 
 void AgentLogs::Add(std::shared_ptr<HttpExchange> exchange, v1::ReadLogRequest request,
                     host::OwnerCheck may) {
@@ -37,10 +37,13 @@ void AgentLogs::Tick() {
 void AgentLogs::Ask(const std::shared_ptr<Reader>& reader) {
   const auto core = serving_();
   if (!core.ok()) return Take(reader, core.status());
+  const HttpServer::Poster post = places_();
+  // With the next tick, then.
+  if (!post) return;
   reader->asked = true;
   (*core)->AskLog(
       reader->request,
-      [this, post = post_, reader](absl::StatusOr<v1::ReadLogReply> reply) {
+      [this, post, reader](absl::StatusOr<v1::ReadLogReply> reply) {
         post([this, reader, reply = std::move(reply)] { Take(reader, reply); });
       },
       reader->may);

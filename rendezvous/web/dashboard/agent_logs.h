@@ -17,8 +17,9 @@ namespace cadre::web {
 
 class AgentLogs {
  public:
-  // `post` runs something on the HTTP server's thread, never once this object is gone.
-  AgentLogs(Serving serving, HttpServer::Poster post);
+  // `places` are of the HTTP server, which runs nothing once this object is gone. Nothing is asked
+  // while there is none: an answer that never came would be waited for.
+  AgentLogs(Serving serving, HttpServer::Places places);
 
   // Begins kTailBytes before the log's end; ends when nothing is added to it any more. What is not
   // there yet, or on a node that is away, is waited for; what may not be read is the reply.
@@ -43,7 +44,7 @@ class AgentLogs {
   void Take(const std::shared_ptr<Reader>& reader, const absl::StatusOr<v1::ReadLogReply>& reply);
 
   const Serving serving_;
-  const HttpServer::Poster post_;
+  const HttpServer::Places places_;
   std::vector<std::shared_ptr<Reader>> readers_;
 };
 

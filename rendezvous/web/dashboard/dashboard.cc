@@ -1,5 +1,6 @@
 #include "rendezvous/web/dashboard/dashboard.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -42,9 +43,9 @@ struct Dashboard::Impl {
   Impl(DashboardOptions options, Serving serving, std::unique_ptr<HttpServer> http)
       : options(std::move(options)),
         serving(std::move(serving)),
-        events(this->serving, http->poster()),
+        events(this->serving, [http = http.get()] { return http->TakePlace(); }),
         tails(this->options.log_dir),
-        agent_logs(this->serving, http->poster()),
+        agent_logs(this->serving, [http = http.get()] { return http->TakePlace(); }),
         http(std::move(http)) {}
 
   // --- on the HTTP server's thread ---
@@ -97,32 +98,61 @@ struct Dashboard::Impl {
     exchange->Reply(404, kTextType, "there is nothing here\n");
   }
 
+  // For the answer to what this reader asks the core. Null: there is none, and it was told so.
+  HttpServer::Poster PlaceFor(HttpExchange& exchange) const {
+    HttpServer::Poster place = http->TakePlace();
+    if (!place) {
+      ReplyError(exchange, absl::ResourceExhaustedError(
+                               "too much was asked that this server has not come to answer yet; "
+                               "try again later"));
+    }
+    return place;
+  }
+
   // Asks the core and answers on this thread what the reader may see. `ask` starts the question,
   // `reply` turns what was answered into a reply.
   template <typename Answered, typename Ask, typename Reply>
   void AskCore(const Bearer& bearer, Exchange exchange, const Ask& ask, Reply reply) {
     const auto core = serving();
     if (!core.ok()) return ReplyError(*exchange, core.status());
-    ask(**core,
-        [post = http->poster(), bearer, exchange, reply](absl::StatusOr<Answered> answered) {
-          post([bearer, exchange, reply, answered = std::move(answered)]() mutable {
-            if (!answered.ok()) return ReplyError(*exchange, answered.status());
-            ShowTo(bearer, &*answered);
-            reply(*exchange, *answered);
-          });
-        });
+    const HttpServer::Poster post = PlaceFor(*exchange);
+    if (!post) return;
+    ask(**core, [post, bearer, exchange, reply](absl::StatusOr<Answered> answered) {
+      post([bearer, exchange, reply, answered = std::move(answered)]() mutable {
+        if (!answered.ok()) return ReplyError(*exchange, answered.status());
+        ShowTo(bearer, &*answered);
+        reply(*exchange, *answered);
+      });
+    });
   }
 
-  // Open to everybody, so it asks for what costs nothing.
+  // Open to everybody, so it asks for what costs nothing, and once for all who want to know
+  // meanwhile: they may be any number, one after another.
   void Health(Exchange exchange) {
     const auto core = serving();
     if (!core.ok()) return exchange->Reply(200, kTextType, "ok, in reserve\n");
-    (*core)->AskHealth([post = http->poster(), exchange](const absl::Status& status) {
-      post([exchange, status] {
-        if (status.ok()) return exchange->Reply(200, kTextType, "ok\n");
-        ReplyError(*exchange, status);
+    if (!health_asked) {
+      const HttpServer::Poster post = PlaceFor(*exchange);
+      if (!post) return;
+      health_asked = true;
+      (*core)->AskHealth([this, post](const absl::Status& status) {
+        post([this, status] { TakeHealth(status); });
       });
-    });
+    }
+    health_readers.erase(std::remove_if(health_readers.begin(), health_readers.end(),
+                                        [](const Exchange& reader) { return reader->closed(); }),
+                         health_readers.end());
+    health_readers.push_back(std::move(exchange));
+  }
+  void TakeHealth(const absl::Status& status) {
+    health_asked = false;
+    for (const Exchange& reader : std::exchange(health_readers, {})) {
+      if (status.ok()) {
+        reader->Reply(200, kTextType, "ok\n");
+      } else {
+        ReplyError(*reader, status);
+      }
+    }
   }
 
   void Metrics(const Bearer& bearer, Exchange exchange) {
@@ -209,7 +239,9 @@ struct Dashboard::Impl {
     if (!core.ok()) {
       return LogsHere(job, v1::JobStatus(), list, bearer, request.query, std::move(exchange));
     }
-    (*core)->AskStatus(job, [this, post = http->poster(), job, list, bearer, query = request.query,
+    const HttpServer::Poster post = PlaceFor(*exchange);
+    if (!post) return;
+    (*core)->AskStatus(job, [this, post, job, list, bearer, query = request.query,
                              exchange](absl::StatusOr<v1::JobStatus> status) {
       post([this, job, list, bearer, query, exchange, status = std::move(status)] {
         const bool submitted = status.ok() && !status->user().empty();
@@ -255,6 +287,9 @@ struct Dashboard::Impl {
   EventStreams events;
   LogTails tails;
   AgentLogs agent_logs;
+  bool health_asked = false;
+  // Those who wait for the answer.
+  std::vector<Exchange> health_readers;
   // Last, so that its thread has ended before the rest goes.
   std::unique_ptr<HttpServer> http;
 };

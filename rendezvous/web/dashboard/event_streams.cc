@@ -67,8 +67,8 @@ void Update(std::string serialized, const std::function<std::string()>& event, V
 
 }  // namespace
 
-EventStreams::EventStreams(Serving serving, HttpServer::Poster post)
-    : serving_(std::move(serving)), post_(std::move(post)) {}
+EventStreams::EventStreams(Serving serving, HttpServer::Places places)
+    : serving_(std::move(serving)), places_(std::move(places)) {}
 
 void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string& job,
                        const Bearer& bearer) {
@@ -112,10 +112,13 @@ void EventStreams::Ask(const std::string& name, Subject& subject) {
           why.ToString(), [&] { return Trouble(why); }, view);
     });
   }
+  const HttpServer::Poster post = places_();
+  // With the next tick, then.
+  if (!post) return;
   subject.asked = true;
   // Answered on the core's thread, which has better things to do than to write JSON.
   if (name == kAllJobs) {
-    (*core)->AskAllStatuses([this, post = post_](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
+    (*core)->AskAllStatuses([this, post](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
       post([this, jobs = std::move(jobs)] {
         TakeAnswer(kAllJobs, jobs, [](const std::vector<v1::JobStatus>& shown) {
           return ServerSentEvent("jobs", JobsJson(shown));
@@ -123,16 +126,15 @@ void EventStreams::Ask(const std::string& name, Subject& subject) {
       });
     });
   } else if (name == kNodes) {
-    (*core)->AskNodes(
-        [this, post = post_](absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
-          post([this, nodes = std::move(nodes)] {
-            TakeAnswer(kNodes, nodes, [](const std::vector<v1::ClusterNodeStatus>& shown) {
-              return ServerSentEvent("nodes", NodesJson(shown));
-            });
-          });
+    (*core)->AskNodes([this, post](absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+      post([this, nodes = std::move(nodes)] {
+        TakeAnswer(kNodes, nodes, [](const std::vector<v1::ClusterNodeStatus>& shown) {
+          return ServerSentEvent("nodes", NodesJson(shown));
         });
+      });
+    });
   } else {
-    (*core)->AskStatus(name, [this, post = post_, name](absl::StatusOr<v1::JobStatus> job) {
+    (*core)->AskStatus(name, [this, post, name](absl::StatusOr<v1::JobStatus> job) {
       post([this, name, job = std::move(job)] {
         TakeAnswer(name, job, [](const v1::JobStatus& shown) {
           return ServerSentEvent("job", JobJson(shown));

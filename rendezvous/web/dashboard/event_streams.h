@@ -30,8 +30,9 @@ using Serving = std::function<absl::StatusOr<std::shared_ptr<host::CoreThread>>(
 
 class EventStreams {
  public:
-  // `post` runs something on the HTTP server's thread, never once this object is gone.
-  EventStreams(Serving serving, HttpServer::Poster post);
+  // `places` are of the HTTP server, which runs nothing once this object is gone. Nothing is asked
+  // while there is none: an answer that never came would be waited for.
+  EventStreams(Serving serving, HttpServer::Places places);
 
   // Events "jobs" (JobsJson) and "nodes" (NodesJson), with a job named also "job" (JobJson, or null
   // where there is no such job), and "trouble" with a line of text when nobody serves here. Until
@@ -78,7 +79,7 @@ class EventStreams {
   void EndIfFinished();
 
   const Serving serving_;
-  const HttpServer::Poster post_;
+  const HttpServer::Places places_;
   std::vector<Reader> readers_;
   std::map<std::string, Subject> subjects_;
   int ticks_ = 0;

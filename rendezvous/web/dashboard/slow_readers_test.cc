@@ -34,6 +34,10 @@ class FakeExchange final : public HttpExchange {
   bool closed_ = false;
 };
 
+HttpServer::Poster Here() {
+  return [](const std::function<void()>& task) { task(); };
+}
+
 TEST(SlowReadersTest, AFileIsReadAsFastAsItsReaderReadsAndNothingIsLeftOut) {
   std::string root = testing::TempDir() + "/tails_XXXXXX";
   ASSERT_NE(mkdtemp(&root[0]), nullptr);
@@ -65,7 +69,7 @@ TEST(SlowReadersTest, NoAgentIsAskedForAReaderThatIsBehind) {
     ++asked;
     return absl::UnavailableError("in reserve");
   };
-  AgentLogs logs(serving, [](const std::function<void()>& task) { task(); });
+  AgentLogs logs(serving, Here);
   const auto reader = std::make_shared<FakeExchange>();
   logs.Add(reader, v1::ReadLogRequest());
   logs.Tick();
@@ -83,7 +87,7 @@ TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
   const Serving serving = [&]() -> absl::StatusOr<std::shared_ptr<host::CoreThread>> {
     return absl::UnavailableError(absl::StrCat("state ", state, std::string(kBehindBytes, '.')));
   };
-  EventStreams events(serving, [](const std::function<void()>& task) { task(); });
+  EventStreams events(serving, Here);
   const auto reader = std::make_shared<FakeExchange>();
   events.Add(reader, "", Bearer());
   const size_t first = reader->waiting();
@@ -100,8 +104,7 @@ TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
 }
 
 TEST(SlowReadersTest, AReaderIsToldNothingMoreOnceItsTokenHasEnded) {
-  EventStreams events([] { return absl::UnavailableError("away"); },
-                      [](const std::function<void()>& task) { task(); });
+  EventStreams events([] { return absl::UnavailableError("away"); }, Here);
   Bearer ended;
   ended.kind = Bearer::Kind::kReader;
   ended.ends = absl::UnixEpoch();

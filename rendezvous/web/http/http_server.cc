@@ -27,9 +27,6 @@
 namespace cadre::web {
 namespace {
 
-// At most one answer for each connection, and the owner's few.
-constexpr size_t kPostedMax = 4 * kHttpConnectionsMax;
-
 template <typename T, void (*Free)(T*)>
 struct Freer {
   void operator()(T* value) const { Free(value); }
@@ -268,7 +265,7 @@ struct HttpServer::Impl {
   Loop loop;
   OwnedEvent posted;
   OwnedEvent ticker;
-  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>(kPostedMax);
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>(kHttpAnswersMax);
   std::thread thread;
 };
 
@@ -347,6 +344,14 @@ void HttpServer::Serve(Handler handler, absl::Duration interval, std::function<v
 
 HttpServer::Poster HttpServer::poster() const {
   return [mailbox = impl_->mailbox](std::function<void()> task) { mailbox->Post(std::move(task)); };
+}
+
+HttpServer::Poster HttpServer::TakePlace() const {
+  std::shared_ptr<const void> place = impl_->mailbox->TakePlace();
+  if (place == nullptr) return nullptr;
+  return [mailbox = impl_->mailbox, place = std::move(place)](std::function<void()> task) {
+    mailbox->Post([place, task = std::move(task)] { task(); });
+  };
 }
 
 void HttpServer::Drain(absl::Duration limit) {

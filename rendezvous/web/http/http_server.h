@@ -23,6 +23,9 @@ namespace cadre::web {
 inline constexpr size_t kHttpConnectionsMax = 64;
 inline constexpr size_t kHttpStreamsMax = 32;
 inline constexpr size_t kHttpHeadBytesMax = 8 << 10;
+// Answers from other threads that are under way, see HttpServer::TakePlace. More than there are
+// connections: a reader may leave before its answer has come.
+inline constexpr size_t kHttpAnswersMax = 4 * kHttpConnectionsMax;
 // From the connection to the end of the request's head, and for a reader to take a whole reply.
 inline constexpr absl::Duration kHttpRequestTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kHttpReplyTimeout = absl::Seconds(30);
@@ -73,6 +76,13 @@ class HttpServer {
   // Runs it on the server's thread. Thread safe, also after the server has gone.
   using Poster = std::function<void(std::function<void()>)>;
   Poster poster() const;
+
+  // For an answer that another thread is asked for, taken before it is asked: it will be posted
+  // with what is returned, once. Null: as many as there may be are under way. The place is free
+  // once the answer has run and what was returned is gone, with its copies. Any thread.
+  Poster TakePlace() const;
+  // The same, for those who do not know the server.
+  using Places = std::function<Poster()>;
 
   // Waits until no reply is under way, `limit` at most. Streams have to be ended before.
   void Drain(absl::Duration limit);

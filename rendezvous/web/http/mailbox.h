@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,8 +15,8 @@ namespace cadre::web {
 
 class Mailbox {
  public:
-  // Holds so many tasks at most; more are dropped.
-  explicit Mailbox(size_t max);
+  // `places`: see TakePlace.
+  explicit Mailbox(size_t places);
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
@@ -24,6 +25,10 @@ class Mailbox {
   int fd() const { return fd_; }
 
   void Post(std::function<void()> task);
+  // A place for a task that is to come, free again with the last copy of what is returned; null:
+  // all are taken. Posting itself refuses nothing: whoever will post what others ask for takes a
+  // place before it asks, so that what waits here is bounded and no answer is dropped.
+  std::shared_ptr<const void> TakePlace();
   std::vector<std::function<void()>> Take();
   // Drops the tasks that wait, and those that come later.
   void Close();
@@ -32,7 +37,9 @@ class Mailbox {
   bool stopping() const { return stopping_; }
 
  private:
-  const size_t max_;
+  const size_t places_;
+  // May outlive this.
+  const std::shared_ptr<std::atomic<size_t>> taken_ = std::make_shared<std::atomic<size_t>>(0);
   const int fd_;
   std::atomic<bool> stopping_{false};
   absl::Mutex mutex_;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -38,8 +39,10 @@ class ReaderForTest {
 
   // Until `text` has come; false: the connection ended before, or time ran out.
   bool Await(absl::string_view text) {
+    // Something else may come for ever.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
     while (!absl::StrContains(got_, text)) {
-      if (!More()) return false;
+      if (std::chrono::steady_clock::now() > end || !More()) return false;
     }
     return true;
   }
@@ -51,9 +54,11 @@ class ReaderForTest {
   }
 
  private:
+  static constexpr int kPatienceMs = 20000;
+
   bool More() {
     pollfd readable = {fd_, POLLIN, 0};
-    if (poll(&readable, 1, 20000) != 1) {
+    if (poll(&readable, 1, kPatienceMs) != 1) {
       ADD_FAILURE() << "nothing came";
       return false;
     }
