@@ -13,13 +13,13 @@ size_t BytesOf(const Reply& reply) {
 }
 
 // Where the answer to this request is, or would be.
-template <typename Replies>
-auto PlaceOf(Replies& replies, uint64_t request_id) {
-  if (replies.empty() || replies.back().id < request_id) return replies.end();
+template <typename OfClient>
+auto PlaceOf(OfClient& replies, uint64_t request_id) {
+  if (replies.empty() || replies.back()->id < request_id) return replies.end();
   // What is forgotten is the oldest, which its client mostly has in front.
-  if (replies.front().id >= request_id) return replies.begin();
+  if (replies.front()->id >= request_id) return replies.begin();
   return std::lower_bound(replies.begin(), replies.end(), request_id,
-                          [](const Reply& reply, uint64_t id) { return reply.id < id; });
+                          [](const auto& reply, uint64_t id) { return reply->id < id; });
 }
 
 }  // namespace
@@ -27,53 +27,33 @@ auto PlaceOf(Replies& replies, uint64_t request_id) {
 const Reply* Answers::Find(uint64_t client, uint64_t request_id) const {
   const auto of_client = by_client_.find(client);
   if (of_client == by_client_.end()) return nullptr;
-  const auto answer = PlaceOf(of_client->second, request_id);
-  const bool found = answer != of_client->second.end() && answer->id == request_id;
-  return found ? &*answer : nullptr;
+  const auto place = PlaceOf(of_client->second, request_id);
+  const bool found = place != of_client->second.end() && (*place)->id == request_id;
+  return found ? &**place : nullptr;
 }
 
 void Answers::Remember(Reply reply) {
   OfClient& of_client = by_client_[reply.client];
   const auto place = PlaceOf(of_client, reply.id);
-  if (place != of_client.end() && place->id == reply.id) return;
+  if (place != of_client.end() && (*place)->id == reply.id) return;
   bytes_ += BytesOf(reply);
-  order_.emplace_back(reply.client, reply.id);
-  of_client.insert(place, std::move(reply));
-  if (of_client.size() > kMaxAnswersPerClient) {
-    bytes_ -= BytesOf(of_client.front());
-    of_client.pop_front();
-  }
-  while (order_.size() > kMaxAnswers || bytes_ > kMaxAnswerBytes) {
-    Forget(order_.front());
-    order_.pop_front();
-  }
+  of_client.insert(place, replies_.insert(replies_.end(), std::move(reply)));
+  if (of_client.size() > kMaxAnswersPerClient) Forget(of_client.front());
+  while (replies_.size() > kMaxAnswers || bytes_ > kMaxAnswerBytes) Forget(replies_.begin());
 }
 
-void Answers::Forget(const RequestKey& request) {
-  const auto client = by_client_.find(request.first);
-  if (client == by_client_.end()) return;
-  OfClient& of_client = client->second;
-  const auto answer = PlaceOf(of_client, request.second);
-  if (answer == of_client.end() || answer->id != request.second) return;
-  bytes_ -= BytesOf(*answer);
-  of_client.erase(answer);
-  if (of_client.empty()) by_client_.erase(client);
+void Answers::Forget(Replies::iterator reply) {
+  const auto client = by_client_.find(reply->client);
+  client->second.erase(PlaceOf(client->second, reply->id));
+  if (client->second.empty()) by_client_.erase(client);
+  bytes_ -= BytesOf(*reply);
+  replies_.erase(reply);
 }
 
 std::vector<const Reply*> Answers::All() const {
   std::vector<const Reply*> all;
-  all.reserve(order_.size());
-  // By client, where its next one should be: its answers mostly came in the order of their ids.
-  absl::flat_hash_map<uint64_t, OfClient::const_iterator> nexts;
-  for (const auto& [client, id] : order_) {
-    const auto of_client = by_client_.find(client);
-    if (of_client == by_client_.end()) continue;
-    const OfClient& replies = of_client->second;
-    const auto next = nexts.try_emplace(client, replies.begin()).first;
-    OfClient::const_iterator& at = next->second;
-    if (at == replies.end() || at->id != id) at = PlaceOf(replies, id);
-    if (at != replies.end() && at->id == id) all.push_back(&*at++);
-  }
+  all.reserve(replies_.size());
+  for (const Reply& reply : replies_) all.push_back(&reply);
   return all;
 }
 

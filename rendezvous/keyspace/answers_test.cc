@@ -64,5 +64,31 @@ TEST(AnswersTest, AClientThatAsksALotLosesItsOldest) {
   EXPECT_EQ(answers.All().size(), kMaxAnswersPerClient + 1);
 }
 
+TEST(AnswersTest, AClientThatAsksALotLosesNobodyElses) {
+  Answers answers = Remembered({{2, 1}});
+  for (uint64_t id = 1; id <= 2 * kMaxAnswers; ++id) answers.Remember(ReplyOf(1, id));
+  EXPECT_NE(answers.Find(2, 1), nullptr);
+  EXPECT_EQ(answers.size(), kMaxAnswersPerClient + 1);
+}
+
+TEST(AnswersTest, WhatIsForgottenIsTheSameAfterASnapshot) {
+  Answers live = Remembered({{0, 1}});
+  for (uint64_t id = 1; id <= 3 * kMaxAnswersPerClient; ++id) live.Remember(ReplyOf(1, id));
+  Answers restored;
+  for (const Reply* reply : live.All()) restored.Remember(*reply);
+  for (uint64_t client = 2; restored.size() < kMaxAnswers; ++client) {
+    for (Answers* answers : {&live, &restored}) answers->Remember(ReplyOf(client, 1));
+  }
+  EXPECT_EQ(All(live), All(restored));
+  // The oldest of all, and the next one.
+  for (const uint64_t id : {1, 2}) {
+    for (Answers* answers : {&live, &restored}) answers->Remember(ReplyOf(0, 1 + id));
+  }
+  EXPECT_EQ(live.Find(0, 1), nullptr);
+  EXPECT_EQ(live.Find(1, 2 * kMaxAnswersPerClient + 1), nullptr);
+  EXPECT_EQ(live.size(), kMaxAnswers);
+  EXPECT_EQ(All(live), All(restored));
+}
+
 }  // namespace
 }  // namespace cadre::keyspace
