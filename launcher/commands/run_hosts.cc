@@ -95,7 +95,7 @@ std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const 
   if (host.slots > 0 && !settings.Get("nproc-per-node").has_value()) {
     absl::StrAppend(&line, " --nproc-per-node=", host.slots);
   }
-  absl::StrAppend(&line, " --rdzv-endpoint=", plan.endpoint, " --node-rank=", rank,
+  absl::StrAppend(&line, " --rdzv-endpoint=", Quoted(plan.endpoint), " --node-rank=", rank,
                   " --node-name=", Quoted(host.name), " --job-name=", plan.job,
                   " --token-file=- --no-progress");
   if (!parsed.rest.empty()) absl::StrAppend(&line, " --");
