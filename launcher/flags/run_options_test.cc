@@ -148,7 +148,6 @@ TEST(RunOptionsTest, AFlagThatTookTheProgramForItsValue_IsNamed) {
 TEST(RunOptionsTest, PortZero_IsForAJobOfOneNodeOnly) {
   for (const char* endpoint : {"localhost:0", "[::1]:0"}) {
     const auto one = Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "c10d", "train"});
-    EXPECT_OK(Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "cadre", "train"}));
     ASSERT_OK(one);
     EXPECT_THAT(one->endpoints, IsEmpty());
     EXPECT_THAT(Resolve({"--rdzv-endpoint", endpoint, "--nnodes", "1:2", "train"}),
@@ -325,6 +324,12 @@ TEST(RunOptionsTest, Identity_FillsWhatFlagsLeaveOpen) {
   EXPECT_EQ(options->endpoints[0].host, "other");
   // Slurm's list does not override --standalone.
   EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
+}
+
+TEST(RunOptionsTest, WhatTheVariableTellsATorchrunBeneathIsAcceptedHere) {
+  const auto options = Resolve({"--standalone", "x"}, {{"PET_RDZV_BACKEND", "cadre"}});
+  ASSERT_OK(options);
+  EXPECT_THAT(options->notices, IsEmpty());
 }
 
 TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {

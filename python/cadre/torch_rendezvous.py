@@ -54,7 +54,8 @@ _OF_THIS_WORKER = (
 class Rendezvous(RendezvousHandler):
     """All nodes of the job meet in rounds: the first, and one whenever the workers of a node have failed.
 
-    Rank 0 serves a store of PyTorch's in each round, for the torchruns and for what they start. Which it is goes through Cadre's own.
+    In each round rank 0 serves a store of PyTorch's, for the torchruns and for the programs that they start. The others learn its address
+    from the worker's store.
     """
 
     def __init__(self, params: RendezvousParameters) -> None:
@@ -67,9 +68,9 @@ class Rendezvous(RendezvousHandler):
                 "cadre: torchrun was given --nnodes %d:%d, but the job that starts it has %d worker%s, each of which is a node: "
                 "give --nnodes %d" % (params.min_nodes, params.max_nodes, nodes, "s"[: nodes != 1], nodes)
             )
-        self._run_id, self._round, self._id = params.run_id, 0, ""
+        self._run_id, self._round, self._round_id = params.run_id, 0, ""
         # Several may run in one job, each with an id, which may be longer than a key of the store.
-        self._name = hashlib.sha256(params.run_id.encode()).hexdigest()[:16]
+        self._run = hashlib.sha256(params.run_id.encode()).hexdigest()[:16]
         seconds = params.get_as_int("join_timeout", _JOIN_SECONDS)
         if seconds is None or seconds < 1:
             raise ValueError("cadre: --rdzv-conf join_timeout=%s: expected seconds, 1 or more" % seconds)
@@ -92,7 +93,7 @@ class Rendezvous(RendezvousHandler):
         """RendezvousTimeoutError names the ranks of the nodes that have not come within join_timeout."""
         this, before, timeout = self._worker, self._store, timedelta(seconds=self._seconds)
         self._round += 1
-        name = "torchrun/%s/%d" % (self._name, self._round)
+        name = "torchrun/%s/%d" % (self._run, self._round)
         try:
             if before is not None:
                 before.add(_ARRIVED, 1)  # the others look there whether they have to come, too
@@ -100,7 +101,7 @@ class Rendezvous(RendezvousHandler):
                 self._store = TCPStore(self._host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
                 this.store.set(name, ("%s %d %s" % (uuid.uuid4().hex, self._store.port, self._host)).encode())
             self._await_all(name)  # until then rank 0 has `before`, too
-            self._id, port, host = this.store.get(name, 0).decode().split(" ", 2)
+            self._round_id, port, host = this.store.get(name, 0).decode().split(" ", 2)
             if this.rank != 0:
                 self._store = TCPStore(host, int(port), is_master=False, timeout=timeout)
         except DeadlineExceededError as error:
@@ -141,7 +142,7 @@ class Rendezvous(RendezvousHandler):
     def _ended(self) -> Optional[str]:
         """The rank of a node that takes no part in a further round."""
         try:
-            return self._worker.store.get("torchrun/ended/" + self._id, 0).decode() if self._id else None
+            return self._worker.store.get("torchrun/ended/" + self._round_id, 0).decode() if self._round_id else None
         except NotFoundError:
             return None
 
@@ -149,8 +150,8 @@ class Rendezvous(RendezvousHandler):
         return self._ended() is not None
 
     def set_closed(self) -> None:
-        if self._id:
-            self._worker.store.set("torchrun/ended/" + self._id, b"%d" % self._worker.rank)
+        if self._round_id:
+            self._worker.store.set("torchrun/ended/" + self._round_id, b"%d" % self._worker.rank)
 
     def shutdown(self) -> bool:
         try:

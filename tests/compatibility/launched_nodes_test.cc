@@ -1,8 +1,6 @@
 // Ranks on two nodes, which are network namespaces, and on two machines of a Slurm cluster, without
 // a launcher of ours. Needs root, and for the latter slurm-wlm and munge; skipped without.
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -14,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/launched_line.h"
+#include "tests/compatibility/pypi_python.h"
 #include "tests/compatibility/slurm_fixture.h"
 #include "tests/end_to_end/launch.h"
 #include "tests/testing/node_network.h"
@@ -120,12 +119,8 @@ TEST_F(LaunchedNodesTest, AShellOnEachNode) {
 }
 
 TEST_F(LaunchedNodesTest, TorchrunOnTwoNodes) {
-  const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-  const std::string torchrun =
-      absl::StrCat(environment == nullptr ? "" : environment, "/bin/torchrun");
-  if (access(torchrun.c_str(), X_OK) != 0) {
-    GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
-  }
+  const std::string torchrun = PypiProgram("torchrun");
+  if (torchrun.empty()) GTEST_SKIP() << kNoPypiPython;
   for (const bool with_secret : {true, false}) {
     const int port = FreePort();
     std::vector<std::unique_ptr<Process>> nodes;

@@ -16,25 +16,23 @@ namespace cadre {
 inline constexpr char kNoPypiPython[] =
     "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
 
+// The path of a program of that environment, "torchrun"; empty: there is none.
+inline std::string PypiProgram(const std::string& name) {
+  const char* const environment = std::getenv("CADRE_PYTHON_ENV");
+  if (environment == nullptr || *environment == '\0') return "";
+  const std::string path = absl::StrCat(environment, "/bin/", name);
+  return access(path.c_str(), X_OK) == 0 ? path : "";
+}
+
 class PypiPythonTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-    if (environment == nullptr || *environment == '\0') {
-      GTEST_SKIP() << kNoPypiPython;
-    }
-    folder_ = environment;
-    python_ = InEnvironment("python");
-    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
+    if (python_.empty()) GTEST_SKIP() << kNoPypiPython;
   }
 
-  // The path of a program of that environment: "torchrun".
-  std::string InEnvironment(const std::string& program) const {
-    return absl::StrCat(folder_, "/bin/", program);
-  }
+  static std::string InEnvironment(const std::string& program) { return PypiProgram(program); }
 
-  std::string folder_;
-  std::string python_;
+  const std::string python_ = PypiProgram("python");
 };
 
 }  // namespace cadre

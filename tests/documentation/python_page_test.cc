@@ -1,5 +1,4 @@
 // Every example of docs/python.md, as a reader would run it: by itself, and by two workers.
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +11,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compatibility/pypi_python.h"
 #include "tests/end_to_end/launch.h"
 #include "tests/packaging/unpacked_wheel.h"
 
@@ -113,12 +113,9 @@ TEST_F(PythonPageTest, Store) { RunsEverywhere("compare_and_set"); }
 TEST_F(PythonPageTest, CheckpointInMemory) { RunsEverywhere("checkpoint.latest"); }
 
 TEST_F(PythonPageTest, Collectives) {
-  const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-  if (environment == nullptr || *environment == '\0') {
-    GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
-  }
-  EXPECT_THAT(ByTwoWorkersWithTheWheel(absl::StrCat(environment, "/bin/python"),
-                                       Example("init_process_group(\"cadre\")")),
+  const std::string python = PypiProgram("python");
+  if (python.empty()) GTEST_SKIP() << kNoPypiPython;
+  EXPECT_THAT(ByTwoWorkersWithTheWheel(python, Example("init_process_group(\"cadre\")")),
               HasSubstr("the sum of 2 ranks is 3\n"));
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,30 +23,19 @@ constexpr size_t kChunkBytes = size_t{4} << 20;
 // Of one node, and one more where states are spilled.
 using Replicas = std::array<Replica, kSlots + 1>;
 
-// A later generation comes first: steps of an earlier one that it did not go on from are no part of
-// its history, however many they are.
-bool IsOlder(const Replica& a, const Replica& b) {
-  return std::tie(a.generation, a.step) < std::tie(b.generation, b.step);
-}
-
-bool Has(const Replicas& replicas, const Replica& wanted) {
-  return std::any_of(replicas.begin(), replicas.end(), [&wanted](const Replica& one) {
-    return one.generation == wanted.generation && one.step == wanted.step;
-  });
-}
-
 Replica Newest(const std::vector<Replicas>& of_ranks) {
   Replica newest;
   for (const Replicas& replicas : of_ranks) {
-    newest =
-        std::max(newest, *std::max_element(replicas.begin(), replicas.end(), IsOlder), IsOlder);
+    newest = std::max(newest, *std::max_element(replicas.begin(), replicas.end()));
   }
   return newest;
 }
 
 // The first rank that has it; nullopt: all have it.
 std::optional<int> OwnerIfSomeLack(const std::vector<Replicas>& of_ranks, const Replica& wanted) {
-  const auto has = [&wanted](const Replicas& replicas) { return Has(replicas, wanted); };
+  const auto has = [&wanted](const Replicas& replicas) {
+    return std::find(replicas.begin(), replicas.end(), wanted) != replicas.end();
+  };
   if (std::all_of(of_ranks.begin(), of_ranks.end(), has)) return std::nullopt;
   return static_cast<int>(std::find_if(of_ranks.begin(), of_ranks.end(), has) - of_ranks.begin());
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 
 #include "worker_runtime/memory/node_memory.h"
 
@@ -14,6 +15,15 @@ namespace cadre::memory {
 struct Replica {
   int64_t generation = -1;
   int64_t step = -1;
+
+  bool operator==(const Replica& other) const {
+    return generation == other.generation && step == other.step;
+  }
+  // It is older. A later generation comes first: steps of an earlier one that it did not go on from
+  // are no part of its history, however many they are.
+  bool operator<(const Replica& other) const {
+    return std::tie(generation, step) < std::tie(other.generation, other.step);
+  }
 };
 inline constexpr size_t kReplicaFields = sizeof(Replica) / sizeof(int64_t);
 

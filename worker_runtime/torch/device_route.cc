@@ -2,7 +2,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "c10/core/impl/VirtualGuardImpl.h"
@@ -15,26 +14,6 @@
 
 namespace cadre::nn {
 namespace {
-
-constexpr std::chrono::nanoseconds kLook = std::chrono::microseconds(50);
-
-// A communicator's memory may be freed at once, as NCCL's is, whoever still reads it: it is not let
-// go of before the device has done what it was given, and where that does not come, it stays.
-void Release(std::shared_ptr<void> memory, torch::Device device) {
-  try {
-    const DevicePoint point(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-    const auto until = std::chrono::steady_clock::now() + kLastDeviceWait;
-    while (!point.reached()) {
-      if (std::chrono::steady_clock::now() > until) {
-        new std::shared_ptr<void>(std::move(memory));
-        return;
-      }
-      std::this_thread::sleep_for(kLook);
-    }
-  } catch (const std::exception&) {
-    // A device that has failed reads nothing.
-  }
-}
 
 class DeviceRoute : public GradientRoute {
  public:
@@ -61,6 +40,10 @@ class DeviceRoute : public GradientRoute {
   size_t bytes_on_devices() const override { return communicator_ == nullptr ? 0 : flat_.nbytes(); }
 
  private:
+  // A communicator's memory may be gone at once, as NCCL's is, whoever still reads it: the device
+  // does first what it was given, and where it does not come to that, the memory stays.
+  static void Free(std::shared_ptr<void> memory, torch::Device device);
+
   struct Saved {
     size_t member = 0;
     torch::Tensor content;
@@ -91,7 +74,7 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
     CADRE_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
                            communicator_->AllocateBuffer(bytes));
     flat_ = at::for_blob(memory.get(), {count()})
-                .deleter([memory, device = like.device()](void*) { Release(memory, device); })
+                .deleter([memory, device = like.device()](void*) { Free(memory, device); })
                 .options(options)
                 .target_device(like.device())
                 .make_tensor();
@@ -102,6 +85,17 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
     finite_.emplace(&checks_, flat_, /*sticky=*/non_finite_ == NonFinite::kError);
   }
   return OkStatus();
+}
+
+void DeviceRoute::Free(std::shared_ptr<void> memory, torch::Device device) {
+  try {
+    const DevicePoint given(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    const auto until = std::chrono::steady_clock::now() + kLastDeviceWait;
+    const Status done = Await(given, [until] { return std::chrono::steady_clock::now() > until; });
+    if (!done.ok()) new std::shared_ptr<void>(std::move(memory));
+  } catch (const std::exception&) {
+    // A device that has failed reads nothing.
+  }
 }
 
 void DeviceRoute::Send(const std::vector<int>& marks, double weight) {

@@ -1,5 +1,4 @@
 // torchrun --rdzv-backend=cadre as the task of each node of a step, on a Slurm cluster of two.
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -23,12 +22,10 @@ class TorchrunUnderSrunTest : public SlurmFixture {
   void SetUp() override {
     SlurmFixture::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-    if (environment == nullptr || *environment == '\0') GTEST_SKIP() << kNoPypiPython;
-    torchrun_ = absl::StrCat(environment, "/bin/torchrun");
+    if (torchrun_.empty()) GTEST_SKIP() << kNoPypiPython;
   }
 
-  std::string torchrun_;
+  const std::string torchrun_ = PypiProgram("torchrun");
 };
 
 TEST_F(TorchrunUnderSrunTest, NodesAreSlurms_WithoutAnEndpoint) {
