@@ -1,6 +1,5 @@
 // Ranks on two nodes, which are network namespaces, and on two machines of a Slurm cluster, without
 // a launcher of ours. Needs root, and for the latter slurm-wlm and munge; skipped without.
-
 #include <filesystem>
 #include <memory>
 #include <string>
