@@ -14,8 +14,8 @@ constexpr TorchVersion kFirstWithHandshake = {2, 1};
 // Those before take any address for the agent's where it serves.
 constexpr TorchVersion kFirstThatKnowsTheAddress = {2, 15};
 
-// Whoever begins a generation renews the node's lease. Longer than kStandsStillAfter: it is known then
-// that the files do not answer, and the next generation does not wait again.
+// Whoever begins a generation renews the node's lease. Longer than kStandsStillAfter: it is known
+// then that the files do not answer, and the next generation does not wait again.
 constexpr absl::Duration kFilesLimit = absl::Milliseconds(1100);
 
 // As the workers have it.

@@ -34,8 +34,8 @@ class GenerationStore {
   // the workers use the agents' store; on rank 0's node it is open then, at a port that may still
   // be held.
   //
-  // Which PyTorch they import is read from files, for which this waits a second, and not at all where
-  // the answer changes nothing or a file has not answered before.
+  // Which PyTorch they import is read from files, for which this waits a second, and not at all
+  // where the answer changes nothing or a file has not answered before.
   //
   // Only rank 0 goes by the variable: the others are clients of MASTER_ADDR:MASTER_PORT, whoever
   // serves there. So each node decides for itself.
