@@ -137,9 +137,7 @@ TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
   for (auto& node : nodes) {
     ASSERT_TRUE(node->WaitForLine("generation 1 running", kTraining).has_value()) << Said(*node);
   }
-  // Any but the one that serves the rendezvous, which is whoever was first.
-  size_t victim = 0;
-  while (absl::StrContains(Said(*nodes[victim]), "serving")) ++victim;
+  const size_t victim = FirstThatDoesNotServe(nodes);
   const MonoTime killed = MonoNow();
   nodes[victim]->Kill(SIGKILL);
   ASSERT_TRUE(

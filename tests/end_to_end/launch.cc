@@ -1,6 +1,7 @@
 #include "tests/end_to_end/launch.h"
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -51,6 +52,12 @@ std::unique_ptr<Process> StartNode(int port, const std::string& nnodes, int node
                                   absl::StrCat("node", node)};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return StartCadre(all, std::move(env));
+}
+
+size_t FirstThatDoesNotServe(const std::vector<std::unique_ptr<Process>>& nodes) {
+  size_t node = 0;
+  while (absl::StrContains(Said(*nodes[node]), "serving the rendezvous")) ++node;
+  return node;
 }
 
 ProbeLine ParseProbe(const std::string& line) {

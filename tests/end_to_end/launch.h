@@ -34,6 +34,9 @@ std::unique_ptr<Process> StartNode(int port, const std::string& nnodes, int node
                                    const std::vector<std::string>& arguments,
                                    std::map<std::string, std::string> env = {});
 
+// Of nodes that meet where one of them serves, which is whoever came first: one that does not.
+size_t FirstThatDoesNotServe(const std::vector<std::unique_ptr<Process>>& nodes);
+
 // One line of the probe worker.
 struct ProbeLine {
   int rank = -1;

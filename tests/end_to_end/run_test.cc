@@ -262,9 +262,7 @@ TEST(RunTest, ElasticJob_LauncherKilled_SurvivorsRunTheNextGeneration) {
     nodes.push_back(StartNode(port, "2:3", i, {"--settle", "20s", "--", kProbe}));
   }
   for (auto& node : nodes) ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
-  // Any but the one that serves the rendezvous, which is whoever was first.
-  size_t victim = 0;
-  while (absl::StrContains(Said(*nodes[victim]), "serving")) ++victim;
+  const size_t victim = FirstThatDoesNotServe(nodes);
   nodes[victim]->Kill(SIGKILL);
   nodes.erase(nodes.begin() + static_cast<long>(victim));
   for (auto& node : nodes) {
@@ -282,8 +280,7 @@ TEST(RunTest, ElasticJob_NodePreempted_TheOthersGoOn) {
     nodes.push_back(StartNode(port, "2:3", i, {"--settle", "20s", "--", kProbe}));
   }
   for (auto& node : nodes) ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
-  size_t victim = 0;
-  while (absl::StrContains(Said(*nodes[victim]), "serving")) ++victim;
+  const size_t victim = FirstThatDoesNotServe(nodes);
   nodes[victim]->Kill(SIGTERM);
   EXPECT_EQ(nodes[victim]->Wait(), 128 + SIGTERM) << Said(*nodes[victim]);
   nodes.erase(nodes.begin() + static_cast<long>(victim));

@@ -39,12 +39,13 @@ TEST(SameBitsTest, AnElasticJobOfFourThreeAndFourNodesHasTheBitsOfOneRank) {
   for (auto& node : nodes) {
     ASSERT_TRUE(node->WaitForLine("waits for 3 ranks", kPatience)) << Said(*node);
   }
-  nodes[3]->Kill(SIGKILL);
-  nodes.pop_back();
+  const size_t victim = FirstThatDoesNotServe(nodes);
+  nodes[victim]->Kill(SIGKILL);
+  nodes.erase(nodes.begin() + static_cast<std::ptrdiff_t>(victim));
   for (auto& node : nodes) {
     ASSERT_TRUE(node->WaitForLine("waits for 4 ranks", kPatience)) << Said(*node);
   }
-  nodes.push_back(start(3));
+  nodes.push_back(start(static_cast<int>(victim)));
   for (auto& node : nodes) ASSERT_EQ(node->Wait(kPatience), 0) << Said(*node);
   EXPECT_THAT(nodes[3]->standard_output(), HasSubstr("step 70 on 4 ranks"));
   EXPECT_EQ(Parameters(elastic), Parameters(alone));
