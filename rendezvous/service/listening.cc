@@ -20,6 +20,10 @@ namespace cadre::service {
 namespace {
 
 constexpr int kPortMax = 65535;
+// Sockets that begin to listen on a port in the same moment may all be refused it (Linux says in
+// inet_csk_listen_start that each is announced before it is checked). Who is refused binds again:
+// that fails at once where somebody listens by then.
+constexpr int kMostTries = 10;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -104,6 +108,24 @@ absl::StatusOr<std::vector<ScopedFd>> Bind(const std::string& host, int* port) {
   return sockets;
 }
 
+// ABORTED: another socket began to listen there in the same moment, or was about to.
+absl::StatusOr<Listening> ListenOnce(const std::string& host, int port) {
+  Listening listening;
+  ASSIGN_OR_RETURN(listening.sockets, Bind(IsEveryAddress(host) ? "::" : host, &port));
+  // A machine without IPv6.
+  if (listening.sockets.empty() && IsEveryAddress(host)) {
+    ASSIGN_OR_RETURN(listening.sockets, Bind("0.0.0.0", &port));
+  }
+  for (const ScopedFd& socket : listening.sockets) {
+    if (listen(socket.get(), SOMAXCONN) == 0) continue;
+    if (errno == EADDRINUSE) return absl::AbortedError("it was free when it was bound");
+    return Explain(errno, host, port);
+  }
+  if (listening.sockets.empty()) return Explain(EADDRNOTAVAIL, host, port);
+  listening.port = port;
+  return listening;
+}
+
 }  // namespace
 
 std::string HostPort(const std::string& host, int port) {
@@ -120,17 +142,11 @@ absl::StatusOr<bool> IsLoopback(const std::string& host) {
 }
 
 absl::StatusOr<Listening> Listen(const std::string& host, int port) {
-  Listening listening;
-  ASSIGN_OR_RETURN(listening.sockets, Bind(IsEveryAddress(host) ? "::" : host, &port));
-  // A machine without IPv6.
-  if (listening.sockets.empty() && IsEveryAddress(host)) {
-    ASSIGN_OR_RETURN(listening.sockets, Bind("0.0.0.0", &port));
+  absl::StatusOr<Listening> listening = ListenOnce(host, port);
+  for (int tries = 1; tries < kMostTries && absl::IsAborted(listening.status()); ++tries) {
+    listening = ListenOnce(host, port);
   }
-  for (const ScopedFd& socket : listening.sockets) {
-    if (listen(socket.get(), SOMAXCONN) != 0) return Explain(errno, host, port);
-  }
-  if (listening.sockets.empty()) return Explain(EADDRNOTAVAIL, host, port);
-  listening.port = port;
+  if (absl::IsAborted(listening.status())) return Explain(EADDRINUSE, host, port);
   return listening;
 }
 

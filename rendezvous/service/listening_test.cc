@@ -5,6 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <thread>
+#include <utility>
+
 #include "base/status_matchers.h"
 
 namespace cadre::service {
@@ -43,6 +48,32 @@ TEST(Listening, PortInUse) {
               StatusIs(absl::StatusCode::kAlreadyExists,
                        AllOf(HasSubstr("port " + std::to_string(listener.port()) + " on 127.0.0.1"),
                              HasSubstr("is in use"))));
+}
+
+// The launchers of one machine that start together: whoever is refused counts on the other.
+TEST(Listening, InTheSameMoment_OneOfTwoHasThePort) {
+  constexpr int kRounds = 500;
+  for (int round = 0; round < kRounds; ++round) {
+    int port = 0;
+    {
+      const Listener listener;
+      port = listener.port();
+    }
+    std::atomic<int> here = 0;
+    std::array<absl::Status, 2> refused;
+    std::array<Listening, 2> listening;
+    const auto start = [&](size_t which) {
+      for (++here; here < 2;) std::this_thread::yield();
+      absl::StatusOr<Listening> got = Listen("127.0.0.1", port);
+      refused[which] = got.status();
+      if (got.ok()) listening[which] = *std::move(got);
+    };
+    std::thread other(start, 1);
+    start(0);
+    other.join();
+    ASSERT_NE(refused[0].ok(), refused[1].ok()) << round << ": " << refused[0] << refused[1];
+    EXPECT_THAT(refused[refused[0].ok() ? 1 : 0], StatusIs(absl::StatusCode::kAlreadyExists));
+  }
 }
 
 TEST(Listening, AddressOfAnotherMachine) {
