@@ -106,7 +106,10 @@ void HandleExit(State& state, uint64_t serial) {
   const auto pid = static_cast<id_t>(group.pid);
   if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
   HandleExecStatus(state, serial);
-  kill(-group.pid, SIGKILL);
+  Ending& ending = group.ending;
+  ending.outlived = ending.warned && !ending.killed && info.si_code != CLD_EXITED &&
+                    info.si_status == SIGTERM;
+  if (!ending.outlived) kill(-group.pid, SIGKILL);
   PassOnOutput(state, group);
 
   group.end.last_lines = group.standard_error.Tail();

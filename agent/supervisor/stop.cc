@@ -33,6 +33,12 @@ void SendSignal(const Group& group, int signal) {
   }
 }
 
+// Whether what has the rest of its process's grace is still there. A stranger with the process's
+// number would be taken for it until that is over.
+bool UsesTheGrace(const Group& group) {
+  return group.ending.outlived && (kill(-group.pid, 0) == 0 || errno == EPERM);
+}
+
 // Whether its cgroup, where it has one, does not tell what is left.
 bool NeedsScan(const Group& group) { return group.pid != 0 && !group.in_cgroup; }
 
@@ -210,13 +216,15 @@ void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
     ending.asked = true;
     ending.kill_at = std::min(ending.kill_at, now);
   }
-  // Once the process is out, nobody needs the rest of the grace.
-  const bool due = ending.asked && (group.exited || now >= ending.kill_at);
+  // Who ended by itself needs no more of the grace.
+  const bool out = group.exited && !UsesTheGrace(group);
+  const bool due = ending.asked && (out || now >= ending.kill_at);
   if (due && !ending.killed) Kill(state, serial, group, now);
 }
 
 bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
-  if (group.ending.asked && group.reported && !IsPopulated(state, serial, group, now)) return true;
+  // Only then: looking for what is left kills it.
+  if (group.ending.killed && group.reported && !IsPopulated(state, serial, group, now)) return true;
   if (now >= group.ending.report_at) ReportRemains(state, serial, group);
   return false;
 }
@@ -230,6 +238,7 @@ void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
   if (!group->ending.asked && stop.grace_ms > 0) {
     // SIGCONT after SIGTERM: a stopped process acts on nothing else.
     for (const int signal : {SIGTERM, SIGCONT}) SendSignal(*group, signal);
+    group->ending.warned = !group->exited;
   }
   group->ending.asked = true;
   // Who asks may be another agent.

@@ -69,6 +69,39 @@ TEST_P(StopTest, SendsSigtermFirst) {
   EXPECT_EQ(rig.Output(1), "up\nbye\n");
 }
 
+// A shell ends by the signal while the program that it waits for saves.
+TEST_P(StopTest, WhatAScriptStartedHasTheGraceToo) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("sh -c 'trap \"sleep 0.2; echo saved; exit 0\" TERM; echo up; "
+                     "while :; do sleep 0.01; done'; echo never"));
+  rig.Lines(1);
+  rig.Stop(kLongGraceMs);
+  EXPECT_EQ(rig.Exit()->signal, SIGTERM);
+  EXPECT_EQ(rig.Output(1), "up\nsaved\n");
+}
+
+TEST_P(StopTest, WhatAScriptStartedIsKilledAtTheEndOfTheGrace) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done'; echo never"));
+  const pid_t program = ToPid(rig.Lines(1)[0]);
+  const MonoTime before = MonoNow();
+  rig.Stop(100);
+  EXPECT_GE(MonoNow() - before, absl::Milliseconds(100));
+  EXPECT_EQ(rig.Exit()->signal, SIGTERM);
+  EXPECT_FALSE(Alive(program));
+}
+
+// The others are killed with it, as they always were: it had its say.
+TEST_P(StopTest, WhoEndsByItselfEndsTheGrace) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("(trap '' TERM; while :; do sleep 0.01; done) & "
+                     "trap 'exit 5' TERM; echo $!; while :; do sleep 0.01; done"));
+  const pid_t left = ToPid(rig.Lines(1)[0]);
+  rig.Stop(kLongGraceMs);
+  EXPECT_EQ(rig.Exit()->exit_code, 5);
+  EXPECT_FALSE(Alive(left));
+}
+
 TEST_P(StopTest, KillsAtTheEndOfTheGrace) {
   SupervisorRig rig;
   rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));

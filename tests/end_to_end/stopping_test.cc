@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -67,6 +69,29 @@ TEST(StoppingTest, CtrlCTwice_KillsWorkersThatIgnoreSigterm) {
   family.run->Kill(SIGINT);
   EXPECT_EQ(family.run->Wait(absl::Seconds(3)), 130) << Said(*family.run);
   ExpectAllGone(family);
+}
+
+// A script of bash that does not `exec` its program, as most are.
+TEST(StoppingTest, CtrlC_WhatAScriptStartedSavesFirst) {
+  const std::string directory = MakeTempDir("script"), script = directory + "/job.sh";
+  std::ofstream(script) << "python3 - <<'END'\n"
+                           "import os, signal, time\n"
+                           "def save(*_):\n"
+                           "    time.sleep(0.3)\n"
+                           "    open('"
+                        << directory
+                        << "/saved', 'w').write('all of it')\n"
+                           "    os._exit(0)\n"
+                           "signal.signal(signal.SIGTERM, save)\n"
+                           "print('trains', flush=True)\n"
+                           "while True: signal.pause()\n"
+                           "END\n"
+                           "echo never\n";
+  auto run = StartStandalone({"--", "/bin/bash", script});
+  ASSERT_TRUE(run->WaitForLine("trains").has_value()) << Said(*run);
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_EQ(ReadFileOrEmpty(directory + "/saved"), "all of it");
 }
 
 TEST(StoppingTest, Sigterm_StopsWithStatus143) {
