@@ -55,6 +55,15 @@ class StackCollectorTest : public ::testing::Test {
       for (;;) pause();
     });
   }
+  // One that handles the signal and says nothing.
+  pid_t Silent(uint32_t rank) {
+    std::ofstream(StackFilePath(directory_, kGeneration, static_cast<int>(rank))).flush();
+    // From before it is there: without a handler it would not be asked.
+    const auto before = signal(kStackSignal, [](int) {});
+    const pid_t child = Sleeping();
+    signal(kStackSignal, before);
+    return child;
+  }
   // A Python program that handles the signal as Cadre's hook does, once it has called `here`.
   pid_t Python(uint32_t rank) {
     const std::string program = directory_ + "/program.py";
@@ -130,6 +139,20 @@ TEST_F(StackCollectorTest, EachWorkerIsToldOf_AndGoesOn) {
   for (const pid_t child : {python, sleeping}) {
     EXPECT_EQ(waitpid(child, nullptr, WNOHANG), 0) << "it was ended";
   }
+}
+
+// One after the other they would leave no time for the last.
+TEST_F(StackCollectorTest, ThoseThatDoNotAnswerTakeNoTimeOfTheOthers) {
+  std::vector<LookedAtWorker> workers;
+  for (uint32_t rank = 0; rank < 8; ++rank) workers.push_back({rank, rank, Silent(rank)});
+  ASSERT_GT(8 * kStackAnswerTime, kStackAnswersTime);
+  workers.push_back({8, 8, Python(8)});
+  const v1::NodeStacks answer = Ask(Request(workers));
+  ASSERT_EQ(answer.ranks_size(), 9) << answer.why();
+  EXPECT_THAT(answer.ranks(0).no_python(), HasSubstr("does not answer in time"));
+  EXPECT_EQ(answer.ranks(8).no_python(), "");
+  ASSERT_EQ(answer.ranks(8).frames_size(), 2) << answer.ranks(8).DebugString();
+  EXPECT_EQ(answer.ranks(8).frames(0).function(), "here");
 }
 
 TEST_F(StackCollectorTest, OfOneRankAllThreads) {

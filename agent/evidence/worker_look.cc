@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -51,6 +53,23 @@ void Ask(const LookedAtWorker& worker, const LookOptions& options, MonoTime dead
         pid, cancelled ? absl::StatusOr<std::string>(absl::CancelledError("nobody asks any more"))
                        : PythonStackOf(pid, file, std::min(deadline, MonoNow() + options.answer)));
   }
+}
+
+// Each worker on a thread of its own: their files differ, so that they answer at the same time, and
+// one that does not answer takes nobody's time but its own. Its own process is the first to be
+// asked, before the many that may load its data.
+void AskAll(const std::vector<LookedAtWorker>& workers, const LookOptions& options,
+            MonoTime deadline, const std::atomic<bool>& cancelled, std::vector<WorkerLook>* looks) {
+  std::vector<std::thread> askers;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const auto ask = [&, i] { Ask(workers[i], options, deadline, cancelled, &(*looks)[i]); };
+    try {
+      askers.emplace_back(ask);
+    } catch (const std::system_error&) {
+      ask();  // a node that has no room for a thread is one whose workers may well hang
+    }
+  }
+  for (std::thread& asker : askers) asker.join();
 }
 
 // Of a worker's processes one has the process groups, as a rule.
@@ -112,9 +131,7 @@ std::vector<WorkerLook> LookAtWorkers(const std::vector<LookedAtWorker>& workers
     if (session != sessions.end()) looks[i].processes = session->second;
     busy_ns[i] = BusyNs(looks[i].processes);
   }
-  for (size_t i = 0; i < workers.size(); ++i) {
-    Ask(workers[i], options, first + options.answers, cancelled, &looks[i]);
-  }
+  AskAll(workers, options, first + options.answers, cancelled, &looks);
   if (options.calls) AskForCalls(workers, options, &looks);
   absl::SleepFor(first + kBusyWindow - MonoNow());
   for (size_t i = 0; i < workers.size(); ++i) {

@@ -37,7 +37,8 @@ struct LookOptions {
   uint64_t generation = 0;
   // Of progress pages and stack files.
   std::string directory;
-  // For the answers of all interpreters together, and for one of them.
+  // For the answers of all interpreters together, of which each worker's are asked for at the same
+  // time, and for one of them.
   absl::Duration answers = kBusyWindow;
   absl::Duration answer = kBusyWindow;
   // Asks PyTorch's flight recorders, too, and what all of them together have for that.
