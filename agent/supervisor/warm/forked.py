@@ -76,6 +76,9 @@ def _make_anew(template):
         main = modules['threading'].main_thread()
         if hasattr(main, '_set_native_id'):
             main._set_native_id()
+    if 'cadre._progress' in modules:
+        # Some package imports cadre, which takes the process that imported it for the worker.
+        modules['cadre._progress']._owner = os.getpid()
     mine = os.sched_getaffinity(0)
     if mine != template.affinity and 'OMP_NUM_THREADS' not in os.environ:
         _set_threads(os, len(mine))

@@ -9,7 +9,7 @@ import sys
 class Template(object):
     PATIENCE = 64  # looks at threads that are about to end
     # By their first part. cadre remembers which process imported it: that one is the worker, and what is
-    # forked from it is not.
+    # forked from it is not (forked.py has the rest, for where a package imports it).
     NOT_PRELOADED = ('__main__', 'sitecustomize', 'usercustomize', 'cadre')
 
     def __init__(self, os, number):

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -317,6 +318,30 @@ TEST_F(WarmTest, OurOwnModuleIsImportedByTheWorkerItself) {
   rig_.Run(warm);
   EXPECT_TRUE(rig_.Started(warm.group)->warm);
   EXPECT_EQ(OutputOf(warm.group), "False True\n");
+}
+
+// Then it comes with the package, which is imported beforehand. What the worker forks is none.
+TEST_F(WarmTest, OurOwnModuleInAPackageKnowsTheWorker) {
+  Install("trainer", "import json\nimport cadre\n");
+  WriteScript(
+      "import os, sys, time\nbefore = 'cadre' in sys.modules\nimport trainer\n"
+      "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n"
+      "reads, writes = os.pipe()\nos.environ['CADRE_PROGRESS_FD'] = str(writes)\n"
+      "child = os.fork()\n"
+      "if child == 0:\n  trainer.cadre.progress(step=3)\n  os._exit(0)\n"
+      "os.waitpid(child, 0)\ntrainer.cadre.progress(step=4)\nos.close(writes)\n"
+      "print(before, os.read(reads, 100))\n");
+  const auto worker = [this] {
+    StartFrame start = Worker();
+    absl::StrAppend(&start.environment[1], ":", std::filesystem::current_path().string(),
+                    "/python");
+    return start;
+  };
+  AwaitTemplate(worker());
+  const StartFrame warm = worker();
+  rig_.Run(warm);
+  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_plain;
+  EXPECT_EQ(OutputOf(warm.group), "True b'step=4\\n'\n") << rig_.Output(kStderrStream, warm.group);
 }
 
 TEST_F(WarmTest, AStopThatOvertakesTheForkEndsTheWorkerUnbegun) {
