@@ -9,7 +9,7 @@ from torch._C import _distributed_c10d as c10d
 
 from cadre._torch_connect import Communicators
 from cadre._torch_tensors import UINT8, as_bytes, fold_of, folded, to_reduce
-from cadre._torch_work import BackendError, Finisher, Operation, Work
+from cadre._torch_work import BackendError, Finisher, MessagesFinisher, Operation, Work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Group(_base()):  # type: ignore[misc]
     def __init__(self, store: Any, name: str, rank: int, size: int, world_ranks: List[int], timeout: Any) -> None:
         super().__init__(rank, size)
         self._rank, self._size, self._calls = rank, size, itertools.count(1)
-        self._sequence, self._finisher = 0, Finisher()
+        self._sequence, self._finisher, self._messages_finisher = 0, Finisher(), MessagesFinisher()
         # Errors count ranks within the group.
         self._of = " of the group of ranks %s" % ", ".join(map(str, world_ranks)) if world_ranks else ""
         if hasattr(c10d.Backend, "Options"):
@@ -74,24 +74,28 @@ class Group(_base()):  # type: ignore[misc]
         if communicators is not None:
             communicators.free()
             self._finisher.stop()
+            self._messages_finisher.stop()
             _groups.discard(self)
 
     # How an operation is made.
 
-    def _begin(self, name: str, tensors: List[Any]) -> Operation:
+    def _begin(self, name: str, tensors: List[Any], finisher: Any = None) -> Operation:
         if self._communicators is None:
             raise BackendError("cadre: %s: this process group was destroyed" % name)
         self._sequence += 1
-        return Operation(self._lib, name, self._of, tensors)
+        return Operation(self._lib, name, self._of, tensors, finisher or self._finisher)
 
     def _start(self, operation: Operation, name: str, *arguments: Any, messages: bool = False) -> None:
+        """As soon as the whole operation is known."""
         communicator = self._communicators.messages() if messages else self._communicators.calls
-        work = ctypes.c_void_p()
-        getattr(self._lib, "cadre_" + name)(communicator, *arguments, ctypes.byref(work))
-        operation.handles.append(work)
+        call = getattr(self._lib, "cadre_" + name)
 
-    def _work(self, operation: Operation) -> Work:
-        return Work(operation, self._finisher)
+        def start() -> Any:
+            work = ctypes.c_void_p()
+            call(communicator, *arguments, ctypes.byref(work))
+            return work
+
+        operation.starts.append(start)
 
     def _keep(self, operation: Operation, staged: Any, is_output: bool) -> None:
         operation.memory.append(staged.memory)
@@ -129,7 +133,7 @@ class Group(_base()):  # type: ignore[misc]
         operation = self._begin("all_reduce", tensors)
         for tensor in tensors:
             self._all_reduce(operation, tensor, opts.reduceOp)
-        return self._work(operation)
+        return Work(operation)
 
     def allreduce_coalesced(self, tensors: List[Any], opts: Any) -> Work:
         return self.allreduce(tensors, opts)
@@ -145,7 +149,7 @@ class Group(_base()):  # type: ignore[misc]
             staged, number = to_reduce(tensor, opts.reduceOp)
             self._keep(operation, staged, self._rank == root)
             self._start(operation, "reduce", staged.pointer, staged.count, staged.kind, number, root)
-        return self._work(operation)
+        return Work(operation)
 
     def _reduce_scatter(self, operation: Operation, output: Any, given: Any, op: Any) -> None:
         """`given`: the parts of all ranks, one behind the other."""
@@ -168,7 +172,7 @@ class Group(_base()):  # type: ignore[misc]
         operation = self._begin("reduce_scatter", outputs)
         for output, parts in zip(outputs, inputs):
             self._reduce_scatter(operation, output, torch.cat([part.reshape(-1) for part in parts]), opts.reduceOp)
-        return self._work(operation)
+        return Work(operation)
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any) -> Work:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
@@ -177,7 +181,7 @@ class Group(_base()):  # type: ignore[misc]
         operation = self._begin("reduce_scatter_tensor", outputs)
         for output, given in zip(outputs, inputs):
             self._reduce_scatter(operation, output, given, opts.reduceOp)
-        return self._work(operation)
+        return Work(operation)
 
     # Copies.
 
@@ -187,7 +191,7 @@ class Group(_base()):  # type: ignore[misc]
             staged = as_bytes(tensor)
             self._keep(operation, staged, self._rank != opts.rootRank)
             self._start(operation, "broadcast", staged.pointer, staged.count, UINT8, opts.rootRank)
-        return self._work(operation)
+        return Work(operation)
 
     def allgather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Work:
         operation = self._begin("all_gather", [tensor for each in outputs for tensor in each])
@@ -197,7 +201,7 @@ class Group(_base()):  # type: ignore[misc]
             together = self._gather_all(operation, given)
             for tensor, part in zip(each, together):
                 operation.afterwards.append(lambda tensor=tensor, part=part: tensor.copy_(part.view(tensor.shape)))
-        return self._work(operation)
+        return Work(operation)
 
     def allgather_coalesced(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Work:
         # A list for each rank here, and one for each input there.
@@ -218,7 +222,7 @@ class Group(_base()):  # type: ignore[misc]
             self._keep(operation, source, False)
             self._keep(operation, target, True)
             self._start(operation, "all_gather", source.pointer, target.pointer, source.count, UINT8)
-        return self._work(operation)
+        return Work(operation)
 
     # What is made of messages.
 
@@ -250,7 +254,7 @@ class Group(_base()):  # type: ignore[misc]
                 self._exchange(operation, outputs[index], nothing)
             elif given.numel() > 0:
                 self._pass(operation, "send", given, root)
-        return self._work(operation)
+        return Work(operation)
 
     def scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Work:
         operation, root = self._begin("scatter", outputs), opts.rootRank
@@ -262,17 +266,17 @@ class Group(_base()):  # type: ignore[misc]
                 self._exchange(operation, nothing, inputs[index])
             elif output.numel() > 0:
                 self._pass(operation, "receive", output, root)
-        return self._work(operation)
+        return Work(operation)
 
     def alltoall(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Work:
         operation = self._begin("all_to_all", outputs)
         self._exchange(operation, outputs, inputs)
-        return self._work(operation)
+        return Work(operation)
 
     def all_to_all_single(self, output: Any, given: Any, output_sizes: List[int], input_sizes: List[int], opts: Any) -> Work:
         operation = self._begin("all_to_all_single", [output])
         self._exchange(operation, self._parts(output, output_sizes), self._parts(given, input_sizes))
-        return self._work(operation)
+        return Work(operation)
 
     def _parts(self, tensor: Any, sizes: List[int]) -> List[Any]:
         if not sizes and tensor.shape[0] % self._size != 0:
@@ -282,16 +286,15 @@ class Group(_base()):  # type: ignore[misc]
     # The program's own messages.
 
     def send(self, tensors: List[Any], to: int, tag: int) -> Work:
-        return self._message(self._begin("send", tensors), "send", to, tag)
+        return self._message(self._begin("send", tensors, self._messages_finisher), "send", to, tag)
 
     def recv(self, tensors: List[Any], from_rank: int, tag: int) -> Work:
-        return self._message(self._begin("recv", tensors), "receive", from_rank, tag)
+        return self._message(self._begin("recv", tensors, self._messages_finisher), "receive", from_rank, tag)
 
     def _message(self, operation: Operation, name: str, peer: int, tag: int) -> Work:
         for tensor in operation.tensors:
             self._pass(operation, name, tensor, peer, tag, messages=False)
-        # It is done when the other side wants it, and nothing else waits behind it.
-        return Work(operation, Finisher())
+        return Work(operation)
 
     def recv_anysource(self, tensors: List[Any], tag: int) -> Work:
         raise NotImplementedError("cadre: recv() needs to know from whom: give src")
@@ -299,7 +302,7 @@ class Group(_base()):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Work:
         operation = self._begin("barrier", [])
         self._start(operation, "barrier")
-        return self._work(operation)
+        return Work(operation)
 
     # As PyTorch before 2.15 calls them.
     _allgather_base = all_gather_single

@@ -15,24 +15,39 @@ if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional
 
 _SLICE_MS = 100  # until Ctrl-C is heard
+_TURN = 0.01  # seconds between looks at messages
 BackendError = getattr(torch.distributed, "DistBackendError", RuntimeError)
 _Work: Any = getattr(distributed_c10d, "Work", None) or torch._C._distributed_c10d.Work
 
 
 class Operation:
-    """One call: what the runtime has started for it, the memory that this uses, and what is to be done when it has ended."""
+    """One call: what the runtime is to start and has started for it, the memory that this uses, and what is to be done when it
+    has ended. Where something of it is refused, before begin(), nothing has been started."""
 
-    def __init__(self, lib: Any, name: str, of: str, tensors: List[Any]) -> None:
+    def __init__(self, lib: Any, name: str, of: str, tensors: List[Any], finisher: Optional[Finisher]) -> None:
         self.tensors = tensors  # the caller's, which are the result
         self.memory: List[Any] = []  # what must live until the end
+        self.starts: List[Callable[[], Any]] = []  # each gives a handle
         self.handles: List[Any] = []
         self.afterwards: List[Callable[[], Any]] = []
+        self.finisher = finisher
         self._lib, self._name, self._of = lib, name, of
         self._lock, self._ended, self._error = threading.Lock(), False, None  # type: Any
 
     def __del__(self) -> None:
+        if self.finisher is not None and not self.done():
+            # A call that broke off in begin(). What has been started uses the memory still.
+            rest = Operation(self._lib, self._name, self._of, self.tensors, None)
+            rest.memory, rest.handles = self.memory, self.handles
+            self.finisher.add(rest)
+            return
         for handle in self.handles:
             self._lib.cadre_work_free(handle)
+
+    def begin(self) -> None:
+        for start in self.starts:
+            self.handles.append(start())
+        self.starts = []
 
     def done(self) -> bool:
         return self._ended or all(self._lib.cadre_work_done(handle) for handle in self.handles)
@@ -88,13 +103,17 @@ class Finisher:
         self._lock = threading.Lock()
 
     def add(self, operation: Operation, future: Any = None) -> None:
+        if operation.done():
+            self.finish(operation, future)
+            return
         with self._lock:
             if self._queue is None:
                 self._queue = queue.SimpleQueue()
                 threading.Thread(target=self._run, args=(self._queue,), name="cadre finisher", daemon=True).start()
-        self._queue.put((operation, future))
+            self._queue.put((operation, future))
 
     def stop(self) -> None:
+        """What was added is finished all the same."""
         with self._lock:
             if self._queue is not None:
                 self._queue.put(None)
@@ -120,12 +139,36 @@ class Finisher:
             item = operation = future = None  # the next may be long in coming
 
 
+class MessagesFinisher(Finisher):
+    """In the order in which they end: a message is done when the other side wants it, and nothing waits behind it."""
+
+    @staticmethod
+    def _run(operations: Any) -> None:
+        waiting: Any = []
+        stopped = False
+        while waiting or not stopped:
+            try:
+                item = operations.get(timeout=_TURN if waiting else None)
+                if item is None:
+                    stopped = True
+                else:
+                    waiting.append(item)
+            except queue.Empty:
+                pass
+            done = [item for item in waiting if item[0].done()]
+            waiting = [item for item in waiting if item not in done]
+            for operation, future in done:
+                Finisher.finish(operation, future)
+            item = done = operation = future = None  # the next may be long in coming
+
+
 class Work(_Work):
     """What PyTorch has of an operation."""
 
-    def __init__(self, operation: Operation, finisher: Finisher) -> None:
+    def __init__(self, operation: Operation) -> None:
         super().__init__()
-        self._operation, self._finisher, self._future = operation, finisher, None  # type: Any
+        operation.begin()
+        self._operation, self._finisher, self._future = operation, operation.finisher, None  # type: Any
 
     def wait(self, timeout: Any = None) -> bool:
         seconds = timeout.total_seconds() if timeout is not None else 0
@@ -152,7 +195,7 @@ class Work(_Work):
             ended, operation = torch.futures.Future(), self._operation
             # An error that a callback raises is one for C++ too, unlike that of Future.set_exception.
             self._future = ended.then(lambda _: operation.result())
-            (Finisher.finish if operation.done() else self._finisher.add)(operation, ended)
+            self._finisher.add(operation, ended)
         return self._future
 
     def __del__(self) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import time
+import weakref
 from datetime import timedelta
 
 import torch
@@ -172,6 +173,17 @@ def messages(b):
     sent.wait()
     assert number.item() == left
     assert sent.get_future().done()
+    # Nor does one for which nobody waits.
+    before = threads()
+    for _ in range(50):
+        dist.isend(torch.ones(1), right, tag=6)
+    assert threads() <= before + 2, (before, threads())
+    for _ in range(50):
+        dist.recv(torch.zeros(1), left, tag=6)
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
 
 
 def groups(b):
@@ -289,6 +301,47 @@ def refused(b):
     dist.barrier()  # it goes on
 
 
+def broken_off(b):
+    """Of a call that is refused nothing is under way, also where only its last part was wrong; of one that breaks off, what is
+    under way keeps its memory."""
+    parts = [torch.zeros(3) for _ in range(b.size)]
+    try:
+        dist.all_to_all([torch.zeros(5 if r == b.rank else 3) for r in range(b.size)], [torch.ones(3)] * b.size)
+    except ValueError:
+        pass
+    else:
+        raise AssertionError("nothing was said of the sizes")
+    dist.all_to_all(parts, [torch.full((3,), float(b.rank))] * b.size)
+    assert [part[0].item() for part in parts] == list(range(b.size)), parts
+    store = dist.distributed_c10d._get_default_store()
+    tensor = torch.ones(1 << 16)
+    if b.rank == 0:
+        alive = weakref.ref(tensor)
+        begin_one_and_break_off(b.cadre._get_backend(torch.device("cpu")), tensor)
+        del tensor
+        assert alive() is not None
+        store.set("broken off", "")
+        deadline = time.monotonic() + 30
+        while alive() is not None:
+            assert time.monotonic() < deadline, "nobody let go of it"
+            time.sleep(0.001)
+    else:
+        store.get("broken off")
+        dist.all_reduce(tensor)
+        assert tensor[-1].item() == b.size
+    dist.barrier()
+
+
+def begin_one_and_break_off(group, tensor):
+    operation = group._begin("all_reduce", [tensor])
+    group._all_reduce(operation, tensor, ReduceOp.SUM)
+    operation.starts.append(lambda: 1 // 0)
+    try:
+        operation.begin()
+    except ZeroDivisionError:
+        pass
+
+
 def trained(group, rank, steps=20):
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.BatchNorm1d(256), nn.Linear(256, 4))
@@ -355,7 +408,7 @@ def death(b):
         raise AssertionError("nobody said that a rank is gone")
 
 
-CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, polled, elsewhere, slow, late, refused, ddp, fsdp, death)}
+CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, polled, elsewhere, slow, late, refused, broken_off, ddp, fsdp, death)}
 
 
 def as_before_2_15():

@@ -27,8 +27,9 @@ constexpr absl::Duration kPatience = absl::Minutes(3);
 constexpr char kScript[] = "tests/compatibility/backend/backend_script.py";
 constexpr char kDebiansPython[] = "/usr/bin/python3";
 
-const std::vector<std::string> kAll = {
-    "reductions", "copies", "messages", "groups", "asynchronous", "late", "refused", "ddp", "fsdp"};
+const std::vector<std::string> kAll = {"reductions",   "copies", "messages", "groups",
+                                       "asynchronous", "late",   "refused",  "broken_off",
+                                       "ddp",          "fsdp"};
 
 class BackendTest : public PypiPythonTest {
  protected:
