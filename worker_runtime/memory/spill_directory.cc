@@ -131,7 +131,8 @@ Status SpillDirectory::Read(const std::string& name, MemorySlots& slots) const {
     }
     return DataLossError(absl::StrCat(path, " is not what was written"));
   }
-  return NotFoundError(
+  // No NOT_FOUND, by which Latest() says that there is no state at all.
+  return FailedPreconditionError(
       absl::StrCat("no ", prefix, "* in ", Path(name), ": all nodes must share ", path_));
 }
 

@@ -72,7 +72,7 @@ TEST_F(SpillDirectoryTest, WhatWasWrittenIsRead) {
   const auto state = MapState(slots.Path(0), 5);
   ASSERT_OK(state);
   EXPECT_EQ(std::string(state->data() + kStateOffset, 5), "state");
-  EXPECT_EQ(second_.Read("step_3_a", slots).code(), StatusCode::kNotFound);
+  EXPECT_EQ(second_.Read("step_3_a", slots).code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_F(SpillDirectoryTest, ADamagedOneIsDataLoss) {
