@@ -231,11 +231,10 @@ void TorchKeys::Wake(const std::string& key, bool only_one) {
   const Tickets tickets = found->second;
   for (const uint64_t ticket : tickets) {
     Wait& wait = waits_.at(ticket);
-    // With a value in a queue one client can go on; the others wait for the next.
-    if (only_one && wait.keys.size() > 1) continue;
     if (wait.keys.size() == 1) {
       AnswerByte(wait.connection, kStopWaiting);
       EndWait(ticket);
+      // With a value in a queue one client can go on; the others wait for the next.
       if (only_one) return;
       continue;
     }

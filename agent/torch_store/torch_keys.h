@@ -74,7 +74,8 @@ class TorchKeys {
   // Null: the key is missing.
   SharedText ValueOf(const std::string& key) const;
   absl::Status MayHold(size_t bytes) const;
-  // The key is there: whoever waited for it, or one of them, no longer does.
+  // The key is there: whoever waited for it no longer does, or the first that waits for nothing
+  // else and those that do wait for others.
   void Wake(const std::string& key, bool only_one);
   void EndBarrier(const std::string& key);
   void EndWait(uint64_t ticket);

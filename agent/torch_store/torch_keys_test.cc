@@ -181,6 +181,17 @@ TEST_F(TorchKeysTest, OnePushLetsTheFirstThatWaitsGoOn) {
   EXPECT_EQ(Said(2), kZero);
 }
 
+TEST_F(TorchKeysTest, APushCountsForWhoWaitsForAnotherKeyToo) {
+  EXPECT_OK(Do(1, TorchOp::kWait, {"q", "a"}));
+  EXPECT_OK(Do(2, TorchOp::kWait, {"q"}));
+  EXPECT_OK(Do(3, TorchOp::kQueuePush, {"q"}, {"x"}));
+  EXPECT_EQ(Said(1), "");
+  EXPECT_EQ(Said(2), kZero);
+  EXPECT_OK(Do(3, TorchOp::kSet, {"a"}, {"1"}));
+  EXPECT_EQ(Said(1), kZero);
+  EXPECT_EQ(keys_->waits(), 0u);
+}
+
 TEST_F(TorchKeysTest, BarrierOfThree) {
   EXPECT_EQ(Ask(1, TorchOp::kBarrier, {"b"}, {}, 3), "");
   EXPECT_EQ(Ask(2, TorchOp::kBarrier, {"b"}, {}, 3), "");
