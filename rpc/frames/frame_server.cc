@@ -1,6 +1,7 @@
 #include "rpc/frames/frame_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@ namespace {
 constexpr int kMaxReady = 64;
 // The listener's number among the connections'.
 constexpr uint64_t kListener = 0;
+
+int Duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 
 }  // namespace
 
@@ -55,7 +58,7 @@ absl::StatusOr<std::unique_ptr<FrameServer>> FrameServer::Make(Options options) 
 }
 
 FrameServer::FrameServer(Options options, int epoll)
-    : options_(std::move(options)), epoll_(epoll) {}
+    : options_(std::move(options)), epoll_(epoll), spare_(Duplicate(epoll)) {}
 
 FrameServer::~FrameServer() {
   while (!connections_.empty()) {
@@ -65,13 +68,33 @@ FrameServer::~FrameServer() {
   close(epoll_);
 }
 
-void FrameServer::Add(int socket) {
+// Where there are no more descriptors the listener stays readable, and its owner's loop would spin:
+// whoever comes then is told, by the spare one.
+void FrameServer::Accept() {
+  for (;;) {
+    errno = 0;
+    int socket = options_.accept(last_number_ + 1);
+    absl::Status refused;
+    if (socket < 0 && (errno == EMFILE || errno == ENFILE)) {
+      refused = absl::ResourceExhaustedError(
+          absl::StrCat(options_.name, " has no more file descriptors (ulimit -n)"));
+      spare_.Reset();
+      socket = options_.accept(last_number_ + 1);
+    }
+    if (socket >= 0) Add(socket, refused);
+    if (!spare_.ok()) spare_.Reset(Duplicate(epoll_));
+    if (socket < 0) return;
+  }
+}
+
+void FrameServer::Add(int socket, const absl::Status& refused) {
   const uint64_t number = ++last_number_;
   Connection* const added =
       connections_
           .emplace(number, std::make_unique<Connection>(number, socket, options_.max_frame_bytes))
           .first->second.get();
   added->trusted = !options_.token.has_value();
+  if (!refused.ok()) return End(added, refused);
   if (connections_.size() > options_.max_connections) {
     return End(added,
                absl::ResourceExhaustedError(absl::StrCat(
@@ -91,11 +114,7 @@ void FrameServer::Read() {
   const int ready = epoll_wait(epoll_, events, kMaxReady, 0);
   for (int i = 0; i < ready; ++i) {
     if (events[i].data.u64 == kListener) {
-      for (;;) {
-        const int socket = options_.accept(last_number_ + 1);
-        if (socket < 0) break;
-        Add(socket);
-      }
+      Accept();
       continue;
     }
     const auto found = connections_.find(events[i].data.u64);

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::frames {
 
@@ -31,8 +32,8 @@ class FrameServer {
     // Frames of one client without an answer, answers that it has not read included; beyond that
     // nothing more is read from it.
     size_t max_unanswered = 1024;
-    // Clients connect here; `accept` gives the next connection, non-blocking, or -1. `connection`
-    // is what it is called from then on.
+    // Clients connect here; `accept` gives the next connection, non-blocking, or -1 and errno.
+    // `connection` is what it is called from then on.
     int listener = -1;
     std::function<int(uint64_t connection)> accept;
     // The frame, with its length, that says why a connection ends.
@@ -61,7 +62,9 @@ class FrameServer {
   struct Connection;
 
   FrameServer(Options options, int epoll);
-  void Add(int socket);
+  void Accept();
+  // It stays only where `refused` is OK.
+  void Add(int socket, const absl::Status& refused);
   void ReadFrom(Connection* connection);
   // Not OK: why the connection is to be ended.
   absl::Status TakeFrames(Connection* connection);
@@ -73,6 +76,8 @@ class FrameServer {
 
   const Options options_;
   const int epoll_;
+  // Kept for whoever comes when there is no other descriptor.
+  ScopedFd spare_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
 };

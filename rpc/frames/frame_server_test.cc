@@ -1,5 +1,6 @@
 #include "rpc/frames/frame_server.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -83,6 +84,10 @@ class FrameServerTest : public ::testing::Test {
     options.accept = [this](uint64_t) {
       uint64_t count = 0;
       EXPECT_LE(read(listener_, &count, sizeof(count)), 8);
+      if (std::exchange(out_of_descriptors_, false)) {
+        errno = EMFILE;
+        return -1;
+      }
       if (coming_.empty()) return -1;
       const int socket = coming_.back();
       coming_.pop_back();
@@ -126,6 +131,7 @@ class FrameServerTest : public ::testing::Test {
 
   const int listener_;
   std::vector<int> coming_;
+  bool out_of_descriptors_ = false;
   std::vector<Asked> asked_;
   std::vector<uint64_t> ended_;
   std::unique_ptr<FrameServer> server_;
@@ -178,6 +184,19 @@ TEST_F(FrameServerTest, SoManyMayConnect) {
   EXPECT_THAT(four->Read(), HasSubstr("RESOURCE_EXHAUSTED"));
   one->SayFrame("7");
   EXPECT_EQ(ReadAll().size(), 1u);
+}
+
+TEST_F(FrameServerTest, WhoComesWithoutADescriptorLeftIsToldSo) {
+  const auto early = Connect();
+  EXPECT_TRUE(ReadAll().empty());
+  out_of_descriptors_ = true;
+  const auto refused = Connect();
+  EXPECT_TRUE(ReadAll().empty());
+  EXPECT_THAT(refused->Read(), HasSubstr("the agent has no more file descriptors"));
+  const auto late = Connect();
+  early->SayFrame("7");
+  late->SayFrame("8");
+  EXPECT_EQ(ReadAll().size(), 2u);
 }
 
 TEST_F(FrameServerTest, OneThatAsksTooMuchIsReadFromAgainWhenThereIsRoom) {
