@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/torch_store/node_addresses.h"
 #include "base/text.h"
 
 namespace cadre::agent {
@@ -86,7 +87,11 @@ void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
     return;
   }
   environment->agent_store = WantsAgentStore(*environment, adopt_timeout_, *torch);
-  if (!environment->agent_store || assign.node_rank() != 0) return;
+  if (!environment->agent_store) return;
+  if (assign.node_rank() != 0) {
+    environment->agent_store = NodeAddresses::Make(assign.master_addr(), {}).ok();
+    return;
+  }
   absl::StatusOr<std::unique_ptr<AgentStore>> store = OpenStore(assign);
   environment->agent_store = store.ok();
   if (!store.ok()) return LeaveToRankZero(store.status().message());

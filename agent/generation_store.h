@@ -37,8 +37,11 @@ class GenerationStore {
   // Which PyTorch they import is read from files, for which this waits a second, and not at all
   // where the answer changes nothing or a file has not answered before.
   //
-  // Only rank 0 goes by the variable: the others are clients of MASTER_ADDR:MASTER_PORT, whoever
-  // serves there. So each node decides for itself.
+  // Only rank 0 goes by the variable, and the others are clients of MASTER_ADDR:MASTER_PORT,
+  // whoever serves there; but with PyTorch before 2.6 those for whom it is True put a prefix before
+  // their keys. So all nodes look at what all of them know: the version of PyTorch, and whether
+  // MASTER_ADDR is an address. What only rank 0's node knows, as that the port is in use, the
+  // others do not learn.
   void Begin(WorkerEnvironmentOptions* environment);
   // The generation is being stopped; its workers may still save their state.
   void StopWaits();

@@ -113,6 +113,21 @@ TEST_F(GenerationStoreTest, OnOtherNodes) {
   EXPECT_THAT(display_.own, IsEmpty());
 }
 
+// PyTorch before 2.6 has other keys there than where rank 0 serves.
+TEST_F(GenerationStoreTest, OnOtherNodesWhereRankZerosNodeIsReachedByAName) {
+  environment_.assign.set_master_addr("localhost");
+  environment_.assign.set_node_addresses(0, "localhost");
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, HasSubstr("is no numeric address"));
+  display_.own.clear();
+  environment_.assign.set_node_rank(1);
+  environment_.assign.clear_node_addresses();
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, IsEmpty());
+}
+
 TEST_F(GenerationStoreTest, WhatIsSaidToIt) {
   store_.Begin(&environment_);
   StoreClient garbage(hold_.port());
