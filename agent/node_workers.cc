@@ -32,6 +32,12 @@ constexpr absl::Duration kFilesLimit = absl::Seconds(1);
 constexpr absl::Duration kPoll = absl::Milliseconds(250);
 constexpr absl::Duration kLeftoversPoll = absl::Seconds(1);
 
+void SetDirectory(const LocalService& local, WorkerStartOptions* start) {
+  start->environment.socket = local.socket_path();
+  start->environment.token_file = local.token_path();
+  start->scratch = local.directory();
+}
+
 WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService& local) {
   WorkerStartOptions start;
   start.environment.job = options.core.job;
@@ -39,11 +45,9 @@ WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService
   for (char** entry = environ; *entry != nullptr; ++entry) {
     start.environment.base.emplace_back(*entry);
   }
-  start.environment.socket = local.socket_path();
-  start.environment.token_file = local.token_path();
   start.environment.workers = options.workers;
   start.output = options.output;
-  start.scratch = local.directory();
+  SetDirectory(local, &start);
   return start;
 }
 
@@ -98,7 +102,22 @@ void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {
   uses_.logs.Enter(assign.run(), generation);
 }
 
+void NodeWorkers::RestoreDirectory() {
+  const std::string before = uses_.local.directory();
+  const absl::StatusOr<bool> restored = uses_.local.RestoreDirectory();
+  if (!restored.ok()) return uses_.display.Line(std::string(restored.status().message()));
+  if (!*restored) return;
+  const std::string& now = uses_.local.directory();
+  uses_.display.Line(absl::StrCat("something has removed files of ", before,
+                                  ", which are made anew",
+                                  now == before ? "" : absl::StrCat(" in ", now)));
+  SetDirectory(uses_.local, &start_);
+  follower_.UseDirectory(now);
+  Send(supervisor::DirectoryFrame{now});
+}
+
 void NodeWorkers::Start(const StartWorkers& command) {
+  RestoreDirectory();
   const bool first = generation() == 0;
   Enter(command.generation.number, command.assign);
   if (first) {

@@ -89,6 +89,8 @@ class NodeWorkers {
   PrefixFields PrefixOf(uint32_t local_rank) const;
 
   void Enter(uint64_t generation, const v1::Assign& assign);
+  // Where workers find their agent, if the system has removed it.
+  void RestoreDirectory();
   void Start(uint32_t local_rank, supervisor::StartFrame frame);
   // Its process was kept from the generation before.
   void GoOn(uint32_t local_rank);

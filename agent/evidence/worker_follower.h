@@ -29,6 +29,8 @@ class WorkerFollower {
   WorkerFollower(std::string directory, FileThread& files,
                  const std::function<void(AgentEvent)>& report);
 
+  // Of the pages of the generations that begin from now on.
+  void UseDirectory(const std::string& directory) { directory_ = directory; }
   // The workers of this generation, and none from before. `watches_output`: somebody waits for
   // their output, also for what goes to log files alone.
   void Begin(uint64_t generation, const NodeWorkersByRank& workers, bool watches_output);
@@ -50,7 +52,7 @@ class WorkerFollower {
   void CollectStacks(const v1::AskStacks& ask, const NodeWorkersByRank& workers);
 
  private:
-  const std::string directory_;
+  std::string directory_;
   uint64_t generation_ = 0;
   ProgressWatch watch_;
   EvidenceCollector collector_;

@@ -40,15 +40,21 @@ bool IsListenedOn(const std::string& path) {
   return !refused;
 }
 
-void RemoveAgentDirectory(const std::string& directory) {
+std::string LinkedMemory(const std::string& directory) {
   std::error_code ignored;
-  const std::string memory =
+  std::string memory =
       std::filesystem::read_symlink(CheckpointMemoryPath(directory), ignored).string();
   struct stat found;
-  if (absl::StartsWith(memory, CheckpointMemoryPrefix()) && lstat(memory.c_str(), &found) == 0 &&
-      found.st_uid == getuid() && S_ISDIR(found.st_mode)) {
-    std::filesystem::remove_all(memory, ignored);
-  }
+  const bool is_ours = absl::StartsWith(memory, CheckpointMemoryPrefix()) &&
+                       lstat(memory.c_str(), &found) == 0 && found.st_uid == getuid() &&
+                       S_ISDIR(found.st_mode);
+  return is_ours ? memory : "";
+}
+
+void RemoveAgentDirectory(const std::string& directory) {
+  std::error_code ignored;
+  const std::string memory = LinkedMemory(directory);
+  if (!memory.empty()) std::filesystem::remove_all(memory, ignored);
   std::filesystem::remove_all(directory, ignored);
 }
 

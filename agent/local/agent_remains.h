@@ -19,6 +19,9 @@ std::string CheckpointMemoryPrefix();
 // Whether somebody listens there: an agent of another PID namespace has a pid that is not seen.
 bool IsListenedOn(const std::string& path);
 
+// The memory that its link names; empty: none of this user's.
+std::string LinkedMemory(const std::string& directory);
+
 // With the memory that its link names.
 void RemoveAgentDirectory(const std::string& directory);
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -40,12 +41,17 @@ constexpr size_t kMaxDirectories = 4096;
 constexpr size_t kLongestSuffix = 48;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
+// Where there is nothing better.
+constexpr char kAnyPlace[] = "/tmp";
+
+bool IsThere(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
 std::string Parent(const std::string& wanted) {
   if (!wanted.empty()) return wanted;
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime == nullptr || runtime[0] != '/') return "/tmp";
+  if (runtime == nullptr || runtime[0] != '/') return kAnyPlace;
   if (strlen(runtime) + kLongestSuffix > kMaxSocketPath || access(runtime, W_OK | X_OK) != 0) {
-    return "/tmp";
+    return kAnyPlace;
   }
   return runtime;
 }
@@ -86,19 +92,6 @@ pid_t AgentOf(absl::string_view name) {
   if (parts.size() > 2 || !absl::SimpleAtoi(parts[0], &pid) || pid <= 0) return 0;
   if (parts.size() == 2 && !absl::SimpleAtoi(parts[1], &number)) return 0;
   return pid;
-}
-
-// A link in the directory, so that it is found where the directory is. Without /dev/shm it lies on
-// whatever the directory does.
-absl::Status MakeMemory(const std::string& directory) {
-  const std::string path = CheckpointMemoryPath(directory);
-  std::string memory = CheckpointMemoryPrefix() + "XXXXXX";
-  if (mkdtemp(memory.data()) != nullptr) {
-    if (symlink(memory.c_str(), path.c_str()) == 0) return absl::OkStatus();
-    rmdir(memory.c_str());
-  }
-  if (mkdir(path.c_str(), 0700) != 0) return CannotMake(path);
-  return absl::OkStatus();
 }
 
 // Removes what killed agents left. A pid that is in use again delays that; what cannot be removed
@@ -177,17 +170,59 @@ int AcceptAt(int listener) {
 absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::string& parent) {
   std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
   ASSIGN_OR_RETURN(directory->path_, AgentDirectory(Parent(parent)));
-  RETURN_IF_ERROR(MakeMemory(directory->path_));
   directory->token_ = RandomToken();
-  RETURN_IF_ERROR(WriteTokenFile(directory->token_path(), directory->token_));
-  RETURN_IF_ERROR(directory->Listen());
+  RETURN_IF_ERROR(directory->Fill());
   return directory;
+}
+
+absl::StatusOr<bool> LocalDirectory::Restore() {
+  if (IsThere(CheckpointMemoryPath(path_)) && IsThere(token_path()) && IsThere(socket_path())) {
+    return false;
+  }
+  const std::filesystem::path user = std::filesystem::path(path_).parent_path();
+  if (UserDirectory(user.parent_path()).ok() &&
+      (mkdir(path_.c_str(), 0700) == 0 || errno == EEXIST) && Fill().ok()) {
+    return true;
+  }
+  ASSIGN_OR_RETURN(path_, AgentDirectory(kAnyPlace));
+  RETURN_IF_ERROR(Fill());
+  return true;
+}
+
+absl::Status LocalDirectory::Fill() {
+  RETURN_IF_ERROR(MakeMemory());
+  if (!IsThere(token_path())) RETURN_IF_ERROR(WriteTokenFile(token_path(), token_));
+  if (listener_ < 0 || !IsThere(socket_path())) RETURN_IF_ERROR(Listen());
+  lock_.Reset(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Where the file system knows no locks there is none.
+  if (lock_.ok()) flock(lock_.get(), LOCK_SH | LOCK_NB);
+  return absl::OkStatus();
+}
+
+// A link in the directory, so that it is found where the directory is. Without /dev/shm it lies on
+// whatever the directory does.
+absl::Status LocalDirectory::MakeMemory() {
+  const std::string path = CheckpointMemoryPath(path_);
+  if (IsThere(path)) return absl::OkStatus();
+  if (memory_.empty() || !IsThere(memory_)) {
+    std::string memory = CheckpointMemoryPrefix() + "XXXXXX";
+    memory_ = mkdtemp(memory.data()) != nullptr ? memory : "";
+  }
+  if (!memory_.empty()) {
+    // One that names what is gone.
+    unlink(path.c_str());
+    if (symlink(memory_.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  }
+  if (mkdir(path.c_str(), 0700) != 0) return CannotMake(path);
+  return absl::OkStatus();
 }
 
 absl::Status LocalDirectory::Listen() {
   // That of an agent that is gone.
   unlink(socket_path().c_str());
-  ASSIGN_OR_RETURN(listener_, ListenOn(socket_path()));
+  ASSIGN_OR_RETURN(const int listener, ListenOn(socket_path()));
+  if (listener_ >= 0) close(listener_);
+  listener_ = listener;
   return absl::OkStatus();
 }
 
@@ -196,7 +231,8 @@ absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Adopt(const std:
   std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
   directory->path_ = path;
   directory->token_ = token;
-  RETURN_IF_ERROR(directory->Listen());
+  directory->memory_ = LinkedMemory(path);
+  RETURN_IF_ERROR(directory->Fill());
   return directory;
 }
 
@@ -219,7 +255,10 @@ std::vector<std::string> LocalDirectory::All(const std::string& parent) {
 
 LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
-  if (!path_.empty() && !kept_) RemoveAgentDirectory(path_);
+  if (path_.empty() || kept_) return;
+  RemoveAgentDirectory(path_);
+  std::error_code ignored;
+  if (!memory_.empty()) std::filesystem::remove_all(memory_, ignored);
 }
 
 std::string LocalDirectory::socket_path() const { return AgentSocketPath(path_); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::agent {
 
@@ -33,6 +34,12 @@ class LocalDirectory {
     return directory + "/supervisor";
   }
 
+  // Makes anew what the system has removed of it: systemd removes /run/user/UID when the user's
+  // last session on the machine ends, and what is old in /tmp. Where its place is gone too, path()
+  // is another one from then on, in /tmp. True: something was missing, and listener() may be
+  // another.
+  absl::StatusOr<bool> Restore();
+
   // It stays when this object goes, for an agent that carries on.
   void Keep() { kept_ = true; }
 
@@ -49,9 +56,16 @@ class LocalDirectory {
 
  private:
   LocalDirectory() = default;
+  // What is missing in path_.
+  absl::Status Fill();
+  absl::Status MakeMemory();
   absl::Status Listen();
 
   std::string path_;
+  // Behind the link, which may be removed before it; empty: it is in the directory.
+  std::string memory_;
+  // systemd removes nothing from a directory that somebody has locked.
+  ScopedFd lock_;
   std::string token_;
   int listener_ = -1;
   bool kept_ = false;

@@ -1,6 +1,8 @@
 #include "agent/local/local_directory.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,7 +16,9 @@
 
 #include "agent/local/agent_remains.h"
 #include "base/progress_snapshot.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
+#include "base/token.h"
 #include "gtest/gtest.h"
 
 namespace cadre::agent {
@@ -30,6 +34,12 @@ class LocalDirectoryTest : public testing::Test {
     struct stat found = {};
     EXPECT_EQ(lstat(path.c_str(), &found), 0) << path;
     return found.st_mode & 0777;
+  }
+
+  static bool Restored(LocalDirectory& directory) {
+    const absl::StatusOr<bool> restored = directory.Restore();
+    EXPECT_OK(restored);
+    return restored.value_or(false);
   }
 
   std::string parent_ = "/tmp/cadre_test_XXXXXX";
@@ -56,6 +66,55 @@ TEST_F(LocalDirectoryTest, MemoryOfItsWorkersGoesWithIt) {
   std::ofstream(memory + "/rank-0.0") << "state";
   directory->reset();
   EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
+TEST_F(LocalDirectoryTest, MemoryGoesAlsoWhereTheLinkIsGone) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  const std::string memory = std::filesystem::canonical(CheckpointMemoryPath((*directory)->path()));
+  std::filesystem::remove_all((*directory)->path());
+  directory->reset();
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
+TEST_F(LocalDirectoryTest, WhatWasRemovedIsMadeAnew_WithTheMemoryThereWas) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  const std::string path = (*directory)->path();
+  const std::string memory = std::filesystem::canonical(CheckpointMemoryPath(path));
+  EXPECT_FALSE(Restored(**directory));
+  std::filesystem::remove_all(path);
+  EXPECT_TRUE(Restored(**directory));
+  EXPECT_EQ((*directory)->path(), path);
+  EXPECT_EQ(Mode(path), 0700);
+  EXPECT_EQ(ReadTokenFile((*directory)->token_path()).value_or(""), (*directory)->token());
+  EXPECT_EQ(std::filesystem::canonical(CheckpointMemoryPath(path)), memory);
+  EXPECT_TRUE(IsListenedOn((*directory)->socket_path()));
+  EXPECT_FALSE(Restored(**directory));
+  // As with the end of a session, which ends the user's shared memory too.
+  std::filesystem::remove_all(memory);
+  EXPECT_TRUE(Restored(**directory));
+  EXPECT_EQ(Mode(std::filesystem::canonical(CheckpointMemoryPath(path))), 0700);
+}
+
+TEST_F(LocalDirectoryTest, WhereItsPlaceIsGoneItIsInAnother) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  std::filesystem::remove_all(parent_);
+  EXPECT_TRUE(Restored(**directory));
+  const std::string path = (*directory)->path();
+  EXPECT_EQ(path.rfind("/tmp/cadre-" + std::to_string(getuid()) + "/agent-", 0), 0u) << path;
+  EXPECT_TRUE(IsListenedOn((*directory)->socket_path()));
+  directory->reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// systemd-tmpfiles leaves alone what it cannot lock.
+TEST_F(LocalDirectoryTest, IsLockedAgainstACleaner) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  const ScopedFd cleaner(open((*directory)->path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_NE(flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
 }
 
 TEST_F(LocalDirectoryTest, IsAbandonedOnceNobodyListens) {

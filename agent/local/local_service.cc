@@ -73,6 +73,15 @@ absl::Status LocalService::Serve() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> LocalService::RestoreDirectory() {
+  const int before = directory_->listener();
+  ASSIGN_OR_RETURN(const bool restored, directory_->Restore());
+  if (directory_->listener() != before) {
+    RETURN_IF_ERROR(server_->ListenAt(directory_->listener()));
+  }
+  return restored;
+}
+
 std::vector<AgentEvent> LocalService::Read() {
   server_->Read();
   return std::exchange(events_, {});

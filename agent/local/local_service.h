@@ -38,6 +38,8 @@ class LocalService {
   // When the object goes, workers that wait are told UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<LocalService>> Open(Options options);
 
+  // As the directory's: true, something of it was missing, and directory() may be another.
+  absl::StatusOr<bool> RestoreDirectory();
   // Its directory stays when this object goes, for an agent that carries on.
   void KeepDirectory() { directory_->Keep(); }
 

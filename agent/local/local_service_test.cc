@@ -152,6 +152,16 @@ class LocalServiceTest : public testing::Test {
   std::string token_;
 };
 
+TEST_F(LocalServiceTest, WorkersConnectAfterItsDirectoryWasRemoved) {
+  const auto before = Connect();
+  ASSERT_OK(Ask(*before, Hello(3, 3)).status());
+  std::filesystem::remove_all(service_->directory());
+  EXPECT_TRUE(service_->RestoreDirectory().value_or(false));
+  EXPECT_FALSE(service_->RestoreDirectory().value_or(true));
+  const auto after = Connect();
+  EXPECT_OK(Ask(*after, Hello(3, 2)).status());
+}
+
 TEST_F(LocalServiceTest, Hello_TellsAWorkerWhoItIs) {
   const auto client = Connect();
   const rpc::WorkerReply reply = Ask(*client, Hello(3, 3));

@@ -131,7 +131,9 @@ void KeepWorkers(State& state, const KeepFrame& keep) {
   keeping.time = absl::Milliseconds(keep.keep_ms);
   keeping.token = keep.token;
   if (keep.keep_ms == 0) return StopListening(state);
-  if (keeping.listener.ok() && keeping.path == keep.socket_path) return;
+  // The system may have removed it.
+  const bool is_there = access(keep.socket_path.c_str(), F_OK) == 0;
+  if (keeping.listener.ok() && keeping.path == keep.socket_path && is_there) return;
   StopListening(state);
   keeping.listener = ListenAt(keep.socket_path);
   if (!keeping.listener.ok()) {

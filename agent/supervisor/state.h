@@ -152,7 +152,6 @@ struct State {
   // Python programs, by a number of the supervisor's own, and the processes of their templates.
   std::map<uint64_t, WarmProgram> programs;
   std::set<pid_t> template_pids;
-  bool hook_written = false;
 
   // Whether the supervisor has started this child of its own.
   bool IsOurs(pid_t pid) const { return by_pid.count(pid) != 0 || template_pids.count(pid) != 0; }

@@ -48,13 +48,16 @@ absl::StatusOr<std::unique_ptr<FrameServer>> FrameServer::Make(Options options) 
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   if (epoll < 0) return absl::ErrnoToStatus(errno, "cannot make an epoll instance");
   std::unique_ptr<FrameServer> server(new FrameServer(std::move(options), epoll));
+  RETURN_IF_ERROR(server->ListenAt(server->options_.listener));
+  return server;
+}
+
+absl::Status FrameServer::ListenAt(int listener) {
   epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kListener;
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, server->options_.listener, &event) != 0) {
-    return absl::ErrnoToStatus(errno, "cannot wait for workers");
-  }
-  return server;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, listener, &event) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "cannot wait for workers");
 }
 
 FrameServer::FrameServer(Options options, int epoll)

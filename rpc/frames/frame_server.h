@@ -53,6 +53,8 @@ class FrameServer {
 
   // Readable when Read should be called.
   int fd() const { return epoll_; }
+  // Clients connect here from now on; to the one before as well, until it is closed.
+  absl::Status ListenAt(int listener);
   // Hands what clients say now to on_frame and on_end.
   void Read();
   // A frame with its length. Nothing happens where the connection has ended.

@@ -55,6 +55,16 @@ TEST(RunTest, WorkerDiesBySignal_StatusIs128PlusSignalAndTheVerdictNamesIt) {
               HasSubstr("probe rank=2"));
 }
 
+// As systemd does with /run/user/UID at the end of the user's last session.
+TEST(RunTest, TheLaunchersDirectoryIsRemoved_ARestartHasItAgain) {
+  auto run = StartStandalone(
+      {"--nproc-per-node", "1", "--max-restarts", "1", "--", "/bin/sh", "-c",
+       "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then rm -r $(dirname $CADRE_AGENT); exit 1; fi; "
+       "test -S $CADRE_AGENT && test -f $CADRE_TOKEN_FILE && test -d $CADRE_CHECKPOINT_MEMORY/."});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("something has removed files of "));
+}
+
 TEST(RunTest, TwoRunsOfOneName_EachKeepsItsOutputAndTheNewestIsWhereTheJobIs) {
   const std::string logs = MakeTempDir("logs");
   const auto run_once = [&](const std::string& restarts, const std::string& script) {

@@ -256,6 +256,14 @@ void BeginLearning(uint64_t serial, WarmProgram& program) {
 }  // namespace
 
 uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
+  // More than once where the system has removed the agent's directory.
+  if (access((HookDirectory(start) + "/sitecustomize.py").c_str(), F_OK) != 0) {
+    const absl::Status written = WriteHook(HookDirectory(start));
+    if (!written.ok()) {
+      *why = std::string(written.message());
+      return 0;
+    }
+  }
   const std::string key = KeyOf(start);
   for (auto& [number, program] : state.programs) {
     if (program.key != key) continue;
@@ -265,14 +273,6 @@ uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
   if (state.programs.size() >= kMaxPrograms) {
     *why = absl::StrCat("there are templates of ", kMaxPrograms, " other command lines already");
     return 0;
-  }
-  if (!state.hook_written) {
-    const absl::Status written = WriteHook(HookDirectory(start));
-    if (!written.ok()) {
-      *why = std::string(written.message());
-      return 0;
-    }
-    state.hook_written = true;
   }
   const uint64_t number = state.next_serial++;
   WarmProgram& program = state.programs[number];
