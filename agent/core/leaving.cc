@@ -37,8 +37,9 @@ void AgentCore::Impl::OnSignal(int signal) {
   // gets another.
   const v1::NodeRange& nodes = session.spec().nodes();
   const bool replaceable = nodes.min() < nodes.max() || config.join.part() != 0;
-  const bool known = session.ever_welcomed() || config.adopted;
-  if (signal == SIGTERM && session.connected() && known && !config.serves && replaceable) {
+  // Before the Welcome too: a server that has the Join takes this node out again, and one that has
+  // refused it listens no more.
+  if (signal == SIGTERM && session.connected() && !config.serves && replaceable) {
     out.Add(Say{"preempted: leaving the job (again to kill)"});
     SendLeave(v1::PREEMPTED, reason);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, session.StopGrace());

@@ -100,6 +100,16 @@ TEST_F(SignalsTest, Sigterm_AtANodeOfAnElasticJobIsPreemption) {
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
 }
 
+TEST_F(SignalsTest, Sigterm_AtANodeOfAnElasticJobNotYetWelcomedIsPreemption) {
+  AgentConfig config = Config();
+  config.join.mutable_spec()->mutable_nodes()->set_min(1);
+  config.join.mutable_spec()->mutable_nodes()->set_max(3);
+  core_.emplace(std::move(config));
+  ASSERT_THAT(Feed(LinkUp{}), ElementsAre("up join port=500 gen=0"));
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "exit 143"));
+}
+
 TEST_F(SignalsTest, Sigterm_AtANodeThatTheClusterReplacesIsPreemption) {
   AgentConfig config = Config();
   config.join.set_part(7);
