@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log_paths.h"
 #include "base/status_macros.h"
+#include "base/token.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre::agent {
@@ -41,6 +42,12 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
     return absl::InternalError(absl::StrCat("cannot write ", message.GetTypeName(), " as JSON"));
   }
   return json;
+}
+
+// Beside `path`. Several launchers of one job may share the directory, and those in containers have
+// the same pids.
+std::string TemporaryName(const std::string& path, absl::string_view what_for) {
+  return absl::StrCat(path, ".", RandomToken().substr(0, 16), what_for);
 }
 
 absl::Status WriteAll(int fd, absl::string_view content) {
@@ -72,9 +79,7 @@ absl::Status LinkToRun(const std::string& run_directory, const std::string& name
   const std::string target = absl::StrCat(run_name, "/", name);
   std::error_code error;
   if (fs::read_symlink(link, error) == target) return absl::OkStatus();
-  // Several launchers of one job may share the directory.
-  const std::string temporary = absl::StrCat(link, ".", getpid(), ".link");
-  unlink(temporary.c_str());
+  const std::string temporary = TemporaryName(link, ".link");
   if (symlink(target.c_str(), temporary.c_str()) == 0 &&
       rename(temporary.c_str(), link.c_str()) == 0) {
     return absl::OkStatus();
@@ -127,9 +132,8 @@ absl::Status LinkDirectory(const std::string& path, const std::string& to) {
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view content) {
-  // Several launchers of one job may share the directory.
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".part");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const std::string temporary = TemporaryName(path, ".part");
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary));
   absl::Status status = WriteAll(fd, content);
   if (close(fd) != 0 && status.ok()) status = absl::ErrnoToStatus(errno, "close");

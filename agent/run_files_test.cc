@@ -1,11 +1,13 @@
 #include "agent/run_files.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -55,6 +57,28 @@ TEST(LinkToRun, TheNewestIsWhereTheJobIs_AndTheOthersKeepTheirs) {
   EXPECT_TRUE(std::filesystem::exists(root + "/j/job.sh"));
   // Two runs, a link and a file.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root + "/j"), {}), 4);
+}
+
+// As on two nodes that share the directory and whose launchers have the same pid.
+TEST(WriteFile, LeavesAloneWhatAnotherLauncherOfItsPidIsWriting) {
+  const std::string root = TemporaryDirectory(), run = RunDirectory(root, "j", "1Z");
+  ASSERT_OK(MakeDirectories(run));
+  const std::string half = absl::StrCat(run, "/verdict.json.", getpid(), ".part");
+  const std::string link = absl::StrCat(root, "/j/verdict.json.", getpid(), ".link");
+  std::ofstream(half) << "half of";
+  std::filesystem::create_symlink("run_1Z/verdict.json", link);
+  ASSERT_OK(WriteFile(run + "/verdict.json", "all of it"));
+  ASSERT_OK(LinkToRun(run, "verdict.json"));
+  std::stringstream content;
+  content << std::ifstream(half).rdbuf();
+  EXPECT_EQ(content.str(), "half of");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  content.str("");
+  content << std::ifstream(root + "/j/verdict.json").rdbuf();
+  EXPECT_EQ(content.str(), "all of it");
+  // Nothing else is left in either directory.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(run), {}), 2);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root + "/j"), {}), 3);
 }
 
 TEST(WriteVerdict, BothFiles_HaveTheNamesOfTheProto) {

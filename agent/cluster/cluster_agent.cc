@@ -31,6 +31,11 @@ constexpr char kParts[] = "parts";
 constexpr absl::Duration kPartLimit = absl::Seconds(10);
 // Whoever asks waits for 8 s.
 constexpr absl::Duration kLogLimit = absl::Seconds(5);
+constexpr size_t kLogReadsMax = 256;
+
+// Of the work for parts: each has a CPU at least, and while one is started the files of the one
+// before it may still have to be removed.
+size_t PartCallsMax(const ClusterAgentOptions& options) { return size_t{2} * options.node.cpus(); }
 
 ClusterCoreConfig CoreConfigOf(const ClusterAgentOptions& options) {
   return {options.node, options.incarnation, options.start.server, options.gpus};
@@ -44,7 +49,8 @@ class ClusterAgent {
       : options_(options),
         supervisor_(std::move(supervisor)),
         link_(link),
-        core_(CoreConfigOf(options)) {}
+        core_(CoreConfigOf(options)),
+        part_calls_(PartCallsMax(options)) {}
 
   absl::Status Run();
 
@@ -72,7 +78,9 @@ class ClusterAgent {
   ClusterCore core_;
   uint64_t stream_ = 0;  // that the core knows of
   PartGroups groups_;
-  FileCalls files_;
+  FileCalls part_calls_;
+  // Users' reading takes no place from parts.
+  FileCalls log_reads_{kLogReadsMax};
   // Parts whose files are on their way, each with the number of its attempt.
   std::map<uint64_t, uint64_t> preparing_;
   uint64_t attempts_ = 0;
@@ -98,7 +106,7 @@ absl::Status ClusterAgent::Run() {
       break;
     }
     for (const supervisor::Frame& frame : *frames) OnFrame(frame);
-    files_.Handle(MonoNow());
+    for (FileCalls* calls : {&part_calls_, &log_reads_}) calls->Handle(MonoNow());
     FeedOwn();
     if (core_.NextDeadline() > MonoNow()) continue;
     const std::string stopped = supervisor_->ContinueIfStopped();
@@ -106,7 +114,7 @@ absl::Status ClusterAgent::Run() {
     Feed(AgentTick{});
   }
   link_.Stop();
-  files_.Drain();
+  for (FileCalls* calls : {&part_calls_, &log_reads_}) calls->Drain();
   return *end_;
 }
 
@@ -115,8 +123,10 @@ void ClusterAgent::Wait() {
   pollfd fds[] = {{queue_->fd(), POLLIN, 0},
                   {signals_->fd(), POLLIN, 0},
                   {supervisor_->fd(), supervisor_events, 0},
-                  {files_.fd(), POLLIN, 0}};
-  const MonoTime deadline = std::min(core_.NextDeadline(), files_.NextDeadline());
+                  {part_calls_.fd(), POLLIN, 0},
+                  {log_reads_.fd(), POLLIN, 0}};
+  const MonoTime deadline =
+      std::min({core_.NextDeadline(), part_calls_.NextDeadline(), log_reads_.NextDeadline()});
   timespec timeout = {};
   if (deadline != MonoTime::Never()) {
     timeout = absl::ToTimespec(std::max(deadline - MonoNow(), absl::ZeroDuration()));
@@ -176,7 +186,7 @@ void ClusterAgent::Execute(ClusterCommand command) {
       RemovePart(options, id);
       return nullptr;
     };
-    if (!files_.Start(kParts, {remove, nullptr, kPartLimit}, MonoNow())) {
+    if (!part_calls_.Start(kParts, {remove, nullptr, kPartLimit}, MonoNow())) {
       options_.log(absl::StrCat("the files of part ", files->id, " are left"));
     }
     return;
@@ -203,7 +213,7 @@ void ClusterAgent::Launch(StartLauncher command) {
     done(absl::DeadlineExceededError(
         "its files cannot be made: the file system or the user database does not answer"));
   };
-  if (!files_.Start(kParts, {prepare, late, kPartLimit}, MonoNow())) {
+  if (!part_calls_.Start(kParts, {prepare, late, kPartLimit}, MonoNow())) {
     done(absl::ResourceExhaustedError("too many launchers are to be started at once"));
   }
 }
@@ -239,11 +249,11 @@ void ClusterAgent::ReadFor(v1::ReadLog read) {
     Answer(read, absl::DeadlineExceededError(
                      absl::StrCat("the file system of ", where, " does not answer")));
   };
-  if (files_.StandsStill(key, MonoNow())) return late();
+  if (log_reads_.StandsStill(key, MonoNow())) return late();
   const auto work = [this, read, root_too = options_.start.root_too]() -> FileCalls::Then {
     return [this, read, chunk = ReadLogFile(read, root_too)] { Answer(read, chunk); };
   };
-  if (files_.Start(key, {work, late, kLogLimit}, MonoNow())) return;
+  if (log_reads_.Start(key, {work, late, kLogLimit}, MonoNow())) return;
   Answer(read, absl::ResourceExhaustedError("too many logs are read here at once"));
 }
 

@@ -132,6 +132,7 @@ class ClusterAgentTest : public ::testing::Test {
     ASSERT_THAT(supervisor, IsOk());
     ClusterAgentOptions options;
     options.node.set_node("n0");
+    options.node.set_cpus(1000);
     options.start.directory = disk_->path();
     options.start.root_too = true;
     options.start.launcher = disk_->behind() + "/launcher";
@@ -227,6 +228,28 @@ TEST_F(ClusterAgentTest, APartCannotOpenAGpuThatItWasNotGiven) {
   // A machine without such a GPU has nothing behind the one that was given.
   EXPECT_THAT(said.substr(0, said.size() - second.size()),
               AllOf(HasSubstr("gpu0:"), Not(HasSubstr("not permitted"))));
+}
+
+// As many as a large node gets when it comes, while its file system takes its time.
+TEST_F(ClusterAgentTest, LaunchersThatAreOrderedAtOnceAreAllStarted) {
+  const std::string launcher = disk_->behind() + "/launcher";
+  std::ofstream(launcher) << "#!/bin/sh\necho it began >&2; exit 1\n";
+  ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
+  disk_->StandStill();
+  for (uint64_t part = 1; part <= 300; ++part) {
+    v1::AgentOrder order;
+    v1::StartPart& start = *order.mutable_start();
+    start.mutable_part()->set_id(part);
+    start.mutable_part()->set_job("train");
+    start.mutable_part()->set_node("n0");
+    start.set_user("root");
+    server_.Order(order);
+  }
+  ASSERT_TRUE(server_.AwaitRenewals(1));
+  disk_->GoOn();
+  for (uint64_t part = 1; part <= 300; ++part) {
+    ASSERT_THAT(server_.AwaitEnd(part).text(), HasSubstr("it began")) << part;
+  }
 }
 
 TEST_F(ClusterAgentTest, ALauncherWhoseFilesCannotBeMadeFailsAndNothingElseWaits) {

@@ -9,28 +9,28 @@
 
 namespace cadre::agent {
 
-FileCalls::FileCalls()
-    : news_(std::make_shared<ScopedFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))) {}
+FileCalls::FileCalls(size_t most)
+    : most_(most), news_(std::make_shared<ScopedFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))) {}
 
-FileThread* FileCalls::ThreadOf(const std::string& key) {
-  const auto found = threads_.find(key);
-  if (found != threads_.end()) return found->second.get();
-  if (threads_.size() >= kFileThreadsMax) {
-    const auto idle = std::find_if(threads_.begin(), threads_.end(), [](const auto& thread) {
-      return thread.second->Drain(absl::ZeroDuration());
+std::shared_ptr<FileCalls::Lane> FileCalls::LaneOf(const std::string& key) {
+  const auto found = lanes_.find(key);
+  if (found != lanes_.end()) return found->second;
+  if (lanes_.size() >= kFileThreadsMax) {
+    const auto idle = std::find_if(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+      return lane.second->thread.Drain(absl::ZeroDuration());
     });
-    if (idle == threads_.end()) return nullptr;
-    threads_.erase(idle);
+    if (idle == lanes_.end()) return nullptr;
+    lanes_.erase(idle);
   }
-  return (threads_[key] = std::make_unique<FileThread>(FileThread::Options())).get();
+  return lanes_[key] = std::make_shared<Lane>();
 }
 
 bool FileCalls::Start(const std::string& key, Call call, MonoTime now) {
-  FileThread* const thread = waiting_.size() < kFileCallsMax ? ThreadOf(key) : nullptr;
-  if (thread == nullptr) return false;
+  const std::shared_ptr<Lane> lane = waiting_.size() < most_ ? LaneOf(key) : nullptr;
+  if (lane == nullptr) return false;
   auto result = std::make_shared<Result>();
-  waiting_.push_back({result, now + call.limit, std::move(call.late)});
-  thread->Post([result, work = std::move(call.work), news = news_] {
+  waiting_.push_back({result, lane, now, call.limit, std::move(call.late)});
+  lane->thread.Post([result, work = std::move(call.work), news = news_] {
     result->then = work();
     result->done = true;
     const uint64_t one = 1;
@@ -41,17 +41,20 @@ bool FileCalls::Start(const std::string& key, Call call, MonoTime now) {
 }
 
 bool FileCalls::StandsStill(const std::string& key, MonoTime now) const {
-  const auto found = threads_.find(key);
-  return found != threads_.end() && found->second->StandsStill(now);
+  const auto found = lanes_.find(key);
+  return found != lanes_.end() && found->second->thread.StandsStill(now);
 }
 
 void FileCalls::Handle(MonoTime now) {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t n = read(fd(), &count, sizeof(count));
+  for (const Waiting& call : waiting_) {
+    if (call.result->done) call.lane->got_on = now;
+  }
   std::list<Waiting> over;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const auto next = std::next(it);
-    if (it->result->done || now >= it->until) over.splice(over.end(), waiting_, it);
+    if (it->result->done || now >= it->Until()) over.splice(over.end(), waiting_, it);
     it = next;
   }
   for (Waiting& call : over) {
@@ -62,14 +65,14 @@ void FileCalls::Handle(MonoTime now) {
 
 MonoTime FileCalls::NextDeadline() const {
   MonoTime next = MonoTime::Never();
-  for (const Waiting& call : waiting_) next = std::min(next, call.until);
+  for (const Waiting& call : waiting_) next = std::min(next, call.Until());
   return next;
 }
 
 void FileCalls::Drain() {
-  for (const auto& [key, thread] : threads_) {
+  for (const auto& [key, lane] : lanes_) {
     // One moment for all of them.
-    if (!thread->Drain(kDrainLimit)) return;
+    if (!lane->thread.Drain(kDrainLimit)) return;
   }
 }
 

@@ -5,7 +5,9 @@
 #ifndef CADRE_AGENT_CLUSTER_FILE_CALLS_H_
 #define CADRE_AGENT_CLUSTER_FILE_CALLS_H_
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <list>
 #include <map>
@@ -19,8 +21,7 @@
 
 namespace cadre::agent {
 
-// Calls that are under way, and keys that have a thread.
-inline constexpr size_t kFileCallsMax = 256;
+// Keys that have a thread.
 inline constexpr size_t kFileThreadsMax = 64;
 
 class FileCalls {
@@ -30,12 +31,14 @@ class FileCalls {
   struct Call {
     // Runs on the key's thread, must own what it uses, and gives what is to be done about it.
     std::function<Then()> work;
-    // Instead of that, once `limit` is over; what comes of the work later is dropped.
+    // Instead of that, once nothing of this key has been done for `limit`: who only waits for its
+    // turn is not late. What comes of the work later is dropped.
     Then late;
     absl::Duration limit;
   };
 
-  FileCalls();
+  // `most`: calls that may be under way.
+  explicit FileCalls(size_t most);
 
   // False: there are too many, and nothing will run.
   bool Start(const std::string& key, Call call, MonoTime now);
@@ -55,16 +58,25 @@ class FileCalls {
     std::atomic<bool> done{false};
     Then then;
   };
+  struct Lane {
+    FileThread thread{FileThread::Options()};
+    MonoTime got_on;  // when it was seen last that something was done
+  };
   struct Waiting {
+    MonoTime Until() const { return std::max(since, lane->got_on) + limit; }
+
     std::shared_ptr<Result> result;
-    MonoTime until;
+    std::shared_ptr<Lane> lane;
+    MonoTime since;
+    absl::Duration limit;
     Then late;
   };
   // nullptr: there are too many.
-  FileThread* ThreadOf(const std::string& key);
+  std::shared_ptr<Lane> LaneOf(const std::string& key);
 
+  const size_t most_;
   const std::shared_ptr<ScopedFd> news_;
-  std::map<std::string, std::unique_ptr<FileThread>> threads_;
+  std::map<std::string, std::shared_ptr<Lane>> lanes_;
   std::list<Waiting> waiting_;
 };
 

@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr size_t kMost = 100;
 
 class FileCallsTest : public ::testing::Test {
  protected:
@@ -55,7 +56,7 @@ class FileCallsTest : public ::testing::Test {
 
   int gate_[2] = {-1, -1};
   const MonoTime now_ = MonoNow();
-  FileCalls calls_;
+  FileCalls calls_{kMost};
   std::vector<std::string> said_;
 };
 
@@ -89,13 +90,30 @@ TEST_F(FileCallsTest, WhatIsLateIsToldOnceAndItsOutcomeIsDropped) {
   EXPECT_THAT(said_, ElementsAre("standing is late"));
 }
 
+TEST_F(FileCallsTest, WhoWaitsForItsTurnIsNotLate) {
+  ASSERT_TRUE(calls_.Start("a", Say("first"), now_));
+  ASSERT_TRUE(calls_.Start("a", Standing(), now_));
+  ASSERT_TRUE(calls_.Start("a", Say("last"), now_));
+  // The first was done a moment before the limit.
+  const MonoTime later = now_ + kPatience + -absl::Seconds(1);
+  pollfd ready = {calls_.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
+  calls_.Handle(later);
+  EXPECT_EQ(calls_.NextDeadline(), later + kPatience);
+  calls_.Handle(now_ + kPatience);
+  EXPECT_THAT(said_, ElementsAre("first"));
+  // Nothing is done any more.
+  calls_.Handle(later + kPatience);
+  EXPECT_THAT(said_, ElementsAre("first", "standing is late", "last is late"));
+}
+
 TEST_F(FileCallsTest, ThereIsABoundForCallsAndForThreads) {
-  for (size_t i = 0; i < kFileCallsMax; ++i) {
+  for (size_t i = 0; i < kMost; ++i) {
     ASSERT_TRUE(calls_.Start("a", i == 0 ? Standing() : Say("a"), now_));
   }
   EXPECT_FALSE(calls_.Start("b", Say("b"), now_));
   calls_.Handle(now_ + kPatience);
-  EXPECT_EQ(said_.size(), kFileCallsMax);
+  EXPECT_EQ(said_.size(), kMost);
   // A key whose thread has nothing to do gives way.
   for (size_t i = 0; i < 2 * kFileThreadsMax; ++i) {
     ASSERT_TRUE(calls_.Start("key " + std::to_string(i), Say("b"), now_)) << i;

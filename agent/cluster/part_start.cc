@@ -133,7 +133,12 @@ absl::StatusOr<UserEntry> FindUser(const std::string& name) {
   passwd entry = {};
   passwd* found = nullptr;
   // Also in several threads at once.
-  getpwnam_r(name.c_str(), &entry, text.data(), text.size(), &found);
+  const int error = getpwnam_r(name.c_str(), &entry, text.data(), text.size(), &found);
+  // With these databases say that there is none; others, that they could not find out.
+  if (found == nullptr && error != 0 && error != ENOENT && error != ESRCH) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot look user ", name, " up: ", ErrnoText(error)));
+  }
   return EntryOf(found, name);
 }
 

@@ -1,5 +1,8 @@
 #include "agent/cluster/part_start.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,6 +18,25 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+namespace {
+
+// Other than 0: with it the user database fails.
+int lookup_error = 0;
+
+}  // namespace
+
+// Comes before the C library's.
+extern "C" int getpwnam_r(const char* name, passwd* entry, char* text, size_t size,
+                          passwd** found) {
+  if (lookup_error != 0) {
+    *found = nullptr;
+    return lookup_error;
+  }
+  using Lookup = int (*)(const char*, passwd*, char*, size_t, passwd**);
+  static const auto real = reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "getpwnam_r"));
+  return real(name, entry, text, size, found);
+}
 
 namespace cadre::agent {
 namespace {
@@ -208,6 +230,24 @@ TEST_F(PartStartTest, WithoutADescriptorNobodyIsSaidToBeUnknown) {
   EXPECT_THAT(found.status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Too many open files")));
   EXPECT_OK(FindUser("daemon"));
+}
+
+TEST_F(PartStartTest, WhereTheLookupFailsNobodyIsSaidToBeUnknown) {
+  const auto find = [](int error) {
+    lookup_error = error;
+    const absl::StatusOr<UserEntry> found = FindUser("daemon");
+    lookup_error = 0;
+    return found.status();
+  };
+  for (const int error : {EIO, EAGAIN, ENOMEM}) {
+    EXPECT_THAT(find(error),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot look user daemon up")))
+        << error;
+  }
+  // So some databases say that they have no such user.
+  for (const int error : {ENOENT, ESRCH}) {
+    EXPECT_THAT(find(error), StatusIs(absl::StatusCode::kNotFound)) << error;
+  }
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ struct AgentCore::Impl {
   struct Orders {
     // The newest number of this server's generations that was started here or must not be any more.
     uint64_t newest = 0;
+    // The job's generation, or the last one while it gathers again, as the server said last.
+    uint64_t current = 0;
     // It wants NodeStopped for this one.
     std::optional<GenerationId> stop;
     // Waits until nothing of the generation before runs.
@@ -99,6 +101,8 @@ struct AgentCore::Impl {
 
   // leaving.cc
   void OnSignal(int signal);
+  // The job has a generation, and this node is not in it.
+  bool InReserve() const;
   void SendCancel();
   void SendLeave(v1::FailureCause cause, const std::string& reason);
   // Exits with `exit` once no worker is left, soon after `grace` at the latest.

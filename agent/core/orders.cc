@@ -88,7 +88,7 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
   if (forgot_us) {
     // What runs here belongs to nobody. Where the Join named it the server waits for its end, and
     // orders that.
-    orders.newest = 0;
+    orders.newest = orders.current = 0;
     orders.stop.reset();
     orders.next.reset();
     FailStoreCalls(absl::AbortedError("the server lost its state; the generation is over"));
@@ -125,6 +125,9 @@ void AgentCore::Impl::SendStopped(const GenerationId& stopped) {
 void AgentCore::Impl::OnStatus(const v1::JobStatus& status) {
   out.Add(ShowStatus{status});
   orders.restarts = status.restarts();
+  // A job that gathers for the first time goes on from the number of one of its name before it.
+  const bool exists = status.phase() == v1::RUNNING || status.phase() == v1::STOPPING;
+  orders.current = exists ? status.generation() : status.ended_generation();
   const bool of_those_here = generation.running() && session.Owns(generation.id()) &&
                              status.generation() == generation.id().number;
   if (!status.checkpoint_wanted() || !of_those_here || orders.checkpoint_asked) return;

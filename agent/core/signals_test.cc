@@ -13,7 +13,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-using SignalsTest = AgentCoreTest;
+class SignalsTest : public AgentCoreTest {
+ protected:
+  // The server says which generation the job is in.
+  void JobIsIn(uint64_t generation, v1::JobPhase phase = v1::RUNNING, uint64_t ended = 0) {
+    v1::ServerMessage status;
+    status.mutable_status()->set_generation(generation);
+    status.mutable_status()->set_phase(phase);
+    status.mutable_status()->set_ended_generation(ended);
+    EXPECT_THAT(Feed(ServerSaid{status}), ElementsAre("show"));
+  }
+};
 
 TEST_F(SignalsTest, FirstSignal_CancelsTheJobThroughTheServer) {
   Run();
@@ -98,6 +108,75 @@ TEST_F(SignalsTest, Sigterm_AtANodeOfAnElasticJobIsPreemption) {
   EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
               ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "stop 1 grace=5s"));
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
+}
+
+TEST_F(SignalsTest, Sigterm_AtANodeOfAnElasticJobNotYetWelcomedIsPreemption) {
+  AgentConfig config = Config();
+  config.join.mutable_spec()->mutable_nodes()->set_min(1);
+  config.join.mutable_spec()->mutable_nodes()->set_max(3);
+  core_.emplace(std::move(config));
+  ASSERT_THAT(Feed(LinkUp{}), ElementsAre("up join port=500 gen=0"));
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "exit 143"));
+}
+
+TEST_F(SignalsTest, Sigterm_AtASpareLeavesTheJobAsItIs) {
+  for (const v1::JobPhase phase : {v1::RUNNING, v1::STOPPING, v1::GATHERING}) {
+    core_.emplace(Config());
+    Feed(LinkUp{});
+    Welcome();
+    JobIsIn(3, phase, phase == v1::GATHERING ? 3 : 2);
+    EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+                ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "exit 143"));
+  }
+}
+
+TEST_F(SignalsTest, Sigterm_AtANodeThatTheJobWentOnWithoutLeavesTheJobAsItIs) {
+  Run();
+  JobIsIn(1);
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  JobIsIn(2);
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
+}
+
+TEST_F(SignalsTest, Sigterm_AtANodeThatTheJobCountsOnCancelsIt) {
+  // Before there is a generation; one of its name has had three.
+  Feed(LinkUp{});
+  Welcome();
+  JobIsIn(3, v1::GATHERING);
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), Contains("up cancel 15"));
+  // Between two of them.
+  core_.emplace(Config());
+  Run();
+  Stop(1);
+  JobIsIn(1, v1::GATHERING, 1);
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), Contains("up cancel 15"));
+  // While it still stops what was before.
+  core_.emplace(Config());
+  Run();
+  Assign(2);
+  JobIsIn(2);
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), Contains("up cancel 15"));
+}
+
+TEST_F(SignalsTest, Sigint_AtASpareCancelsTheJob) {
+  Feed(LinkUp{});
+  Welcome();
+  JobIsIn(3);
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), Contains("up cancel 2"));
+}
+
+TEST_F(SignalsTest, Sigterm_AtASpareThatServesCancelsTheJob) {
+  AgentConfig config = Config();
+  config.serves = true;
+  core_.emplace(std::move(config));
+  Feed(LinkUp{});
+  Welcome();
+  JobIsIn(3);
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), Contains("up cancel 15"));
 }
 
 TEST_F(SignalsTest, Sigterm_AtANodeThatTheClusterReplacesIsPreemption) {

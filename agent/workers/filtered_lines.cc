@@ -1,5 +1,9 @@
 #include "agent/workers/filtered_lines.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,15 +13,42 @@
 
 namespace cadre::agent {
 
+bool FilteredLines::File::Open() {
+  fd.Reset(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  return fd.ok();
+}
+
+size_t FilteredLines::File::Write(absl::string_view bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(fd.get(), bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  if (done > 0) within_line = bytes[done - 1] != '\n';
+  return done;
+}
+
+void FilteredLines::File::Append(size_t skipped, absl::string_view lines) {
+  lost += skipped;
+  // Open() does not wait for a file system of which it is known that it does not answer.
+  if (!fd.ok() && !Open()) {
+    lost += lines.size();
+    return;
+  }
+  if (lost > 0) {
+    const std::string mark =
+        absl::StrCat(within_line ? "\n" : "", "[", lost, " bytes are missing here]\n");
+    if (Write(mark) == mark.size()) lost = 0;
+  }
+  lost += lines.size() - (lost == 0 ? Write(lines) : 0);
+}
+
 bool FilteredLines::Open(const std::string& path) {
   file_ = std::make_shared<File>();
   file_->path = path;
-  return thread_
-      .ResultWithin(kStandsStillAfter,
-                    [file = file_] {
-                      file->stream.open(file->path, std::ios::app);
-                      return file->stream.good();
-                    })
+  return thread_.ResultWithin(kStandsStillAfter, [file = file_] { return file->Open(); })
       .value_or(true);
 }
 
@@ -39,14 +70,8 @@ void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
     left_out_ += chosen.size();
     return;
   }
-  if (const size_t bytes = std::exchange(left_out_, 0); bytes > 0) {
-    chosen = absl::StrCat("[", bytes, " bytes are missing here]\n", chosen);
-  }
-  thread_.RunWithin(kStandsStillAfter, [file = file_, chosen] {
-    // Open() does not wait for a file system of which it is known that it does not answer.
-    if (!file->stream.is_open()) file->stream.open(file->path, std::ios::app);
-    file->stream << chosen << std::flush;
-  });
+  thread_.RunWithin(kStandsStillAfter, [file = file_, skipped = std::exchange(left_out_, 0),
+                                        chosen] { file->Append(skipped, chosen); });
 }
 
 }  // namespace cadre::agent

@@ -4,13 +4,13 @@
 #define CADRE_AGENT_WORKERS_FILTERED_LINES_H_
 
 #include <cstddef>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/scoped_fd.h"
 #include "base/threads/file_thread.h"
 
 namespace cadre::agent {
@@ -31,14 +31,23 @@ class FilteredLines {
  private:
   // The thread's.
   struct File {
+    bool Open();
+    // How much of it.
+    size_t Write(absl::string_view bytes);
+    // `skipped`: bytes that were left out before. What a disk that is full does not take is left
+    // out too, and where there is room again the file says so.
+    void Append(size_t skipped, absl::string_view lines);
+
     std::string path;
-    std::ofstream stream;
+    ScopedFd fd;
+    size_t lost = 0;           // bytes since the last that could be written
+    bool within_line = false;  // of which the rest is lost
   };
 
   const std::vector<std::string> texts_;
   FileThread thread_{{}};
   std::shared_ptr<File> file_;
-  size_t left_out_ = 0;  // bytes
+  size_t left_out_ = 0;  // bytes since the last that were given to the thread
 };
 
 }  // namespace cadre::agent

@@ -1,8 +1,12 @@
 #include "agent/workers/filtered_lines.h"
 
+#include <stdlib.h>
+#include <sys/mount.h>
+
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -50,6 +54,31 @@ TEST(FilteredLines, AFileThatCouldNotBeOpenedInTime_GetsThoseThatComeLater) {
     lines.Add("another apple\n", 0);
   }
   EXPECT_THAT(TextOf(written), testing::HasSubstr(" bytes are missing here]\nanother apple\n"));
+}
+
+TEST(FilteredLines, AFullDisk_LosesLinesAndTheFileSaysSoWhenThereIsRoom) {
+  std::string disk = testing::TempDir() + "/filtered_XXXXXX";
+  ASSERT_NE(mkdtemp(disk.data()), nullptr);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16k") != 0) {
+    GTEST_SKIP() << "needs the right to mount";
+  }
+  const std::string path = disk + "/filtered_stdout.log";
+  FilteredLines lines({"apple"});
+  EXPECT_TRUE(lines.Open(path));
+  std::string all;
+  while (all.size() < (40 << 10)) {
+    const std::string line = std::string(1000, 'x') + " apple\n";
+    lines.Add(line, 0);
+    all += line;
+  }
+  const size_t kept = TextOf(path).size();
+  EXPECT_EQ(mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
+  lines.Add("another apple\n", 0);
+  lines.Add("the last apple\n", 0);
+  const std::string text = TextOf(path);
+  umount2(disk.c_str(), MNT_DETACH);
+  EXPECT_EQ(text, absl::StrCat(all.substr(0, kept), "\n[", all.size() - kept,
+                               " bytes are missing here]\nanother apple\nthe last apple\n"));
 }
 
 TEST(FilteredLines, NoTexts_NoLines) {

@@ -71,6 +71,27 @@ TEST_F(ClusterRemainsTest, AJobGetsAnotherNodeForOneWhoseWorkerRemains) {
   EXPECT_EQ(Status().avoided_size(), 0);
 }
 
+TEST_F(ClusterRemainsTest, AJobGetsAnotherNodeForOneThatDoesNotStopItsWorkers) {
+  Run(3, 2, 2);
+  EXPECT_THAT(Say(4, 0, ExitedFrom(Launcher(0), 0, 1, 0)), IsEmpty());
+  Say(4, 0, StoppedFrom(Launcher(0)));
+  std::vector<std::string> orders;
+  // Its connection is well, and so is everybody's.
+  for (double at = 4.1; at < 60; at += 0.1) {
+    for (const uint64_t stream : {1, 2, 3, 10, 11}) {
+      v1::NodeMessage renew;
+      if (stream >= 10) renew = MessageFrom(Launcher(static_cast<int>(stream - 10)));
+      renew.mutable_renew();
+      for (std::string& order : Orders(Step(at, NodeSaid{StreamId{stream}, renew}))) {
+        orders.push_back(std::move(order));
+      }
+    }
+  }
+  EXPECT_THAT(orders, ElementsAre("stop 2", "start 3 j on n2"));
+  JoinJob(60, 12, spec_, 3, "n2");
+  EXPECT_EQ(Status().phase(), v1::RUNNING);
+}
+
 TEST_F(ClusterRemainsTest, SoDoesAnElasticOneThatGoesOnWithoutIt) {
   Run(4, 2, 3);
   EXPECT_THAT(Say(4, 1, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")),

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/testing/cluster_rig.h"
+#include "rendezvous/testing/test_messages.h"
 
 namespace cadre {
 namespace {
@@ -161,6 +162,59 @@ TEST_F(ClusterTest, AnElasticJobIsShrunkAndGrowsAgain) {
   Orders(Step(5, JobCancelled{"j", "", 0}));
   EXPECT_THAT(Ended(6, 2, 4), ElementsAre("start 6 e on n2"));
   EXPECT_THAT(Ended(6, 3, 5), ElementsAre("start 7 e on n3"));
+}
+
+// Whom the first launcher's list names is all there was when it was started.
+TEST_F(ClusterTest, AJobThatHasGrownDoesNotFormAgainWithThoseItBeganWith) {
+  v1::JobSpec spec = Spec("j", 1, 3);
+  spec.mutable_restart()->set_max(1);
+  spec.mutable_elastic()->set_scale_up(v1::ElasticPolicy::IMMEDIATELY);
+  Join(1, 1, "n0");
+  Submit(2, spec);
+  v1::NodeMessage first = LauncherJoin(10, spec, 1, "n0");
+  first.mutable_join()->add_expected_nodes("n0");
+  Orders(Step(3, NodeSaid{StreamId{10}, first}));
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  const std::string nodes[] = {"n0", "n1", "n2"};
+  for (uint64_t i : {1, 2}) {
+    Join(4, i + 1, nodes[i]);
+    JoinJob(5, 10 + i, spec, i + 1, nodes[i]);
+  }
+  Orders(Step(6, NodeSaid{StreamId{10}, StoppedFrom({"j", "n0", 10, 1})}));
+  ASSERT_EQ(core_->Status(Second(6), "j")->world_size(), 12u);
+  Orders(Step(7, NodeSaid{StreamId{10}, ExitedFrom({"j", "n0", 10, 2}, 0, 1, 0)}));
+  for (uint64_t i : {1, 2}) {
+    Orders(Step(7, NodeSaid{StreamId{10 + i}, StoppedFrom({"j", nodes[i], 10 + i, 2})}));
+  }
+  StartAnew();
+  JoinJob(8, 10, spec, 1, "n0");
+  Orders(Step(8, NodeSaid{StreamId{10}, StoppedFrom({"j", "n0", 10, 2})}));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  JoinJob(9, 11, spec, 2, "n1");
+  JoinJob(9, 12, spec, 3, "n2");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+  EXPECT_EQ(core_->Status(Second(9), "j")->world_size(), 12u);
+}
+
+TEST_F(ClusterTest, AJobDoesNotMissANodeThatWasReplaced) {
+  v1::JobSpec spec = Spec("j", 2);
+  spec.mutable_restart()->set_max(1);
+  spec.mutable_rendezvous()->mutable_join_timeout()->set_seconds(5);
+  for (uint64_t i = 1; i <= 3; ++i) Join(1, i, absl::StrCat("n", i));
+  Submit(2, spec);
+  v1::NodeMessage first = LauncherJoin(10, spec, 1, "n1");
+  for (const char* node : {"n1", "n2"}) first.mutable_join()->add_expected_nodes(node);
+  Orders(Step(3, NodeSaid{StreamId{10}, first}));
+  JoinJob(3, 11, spec, 2, "n2");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  Orders(Step(4, StreamClosed{StreamId{11}}));
+  EXPECT_THAT(Ended(4.02, 2, 2), ElementsAre("start 3 j on n3"));
+  Pass(4.05, 4.5);
+  Orders(Step(4.5, NodeSaid{StreamId{10}, StoppedFrom({"j", "n1", 10, 1})}));
+  ASSERT_EQ(PhaseOf("j"), v1::GATHERING);
+  Pass(4.55, 9.6);
+  EXPECT_THAT(core_->Status(Second(10), "j")->verdict().message(),
+              HasSubstr("1 of 2 nodes came within 5s: missing 1 (here: n1)"));
 }
 
 TEST_F(ClusterTest, AStatusSaysWhoseAJobIsAndWhereInTheQueue) {

@@ -98,6 +98,11 @@ bool WantsCheckpoint(const View& view) {
   return view.job.phase() == v1::RUNNING && MayAskForCheckpoint(view.job) && CanGrow(view);
 }
 
+bool KnowsWhoComes(const state::Job& job) {
+  return !job.saved.expected_nodes().empty() &&
+         (job.user().empty() || job.saved.generations() == 0);
+}
+
 Gathering GatheringOf(const View& view) {
   const state::Job& job = view.job;
   const Connections& connections = view.live.connections;
@@ -124,7 +129,7 @@ Gathering GatheringOf(const View& view) {
       std::all_of(
           job.generation.saved.members().begin(), job.generation.saved.members().end(),
           [&](const saved::Member& m) { return m.lost() || connections.IsReady(m.node()); });
-  if (!job.saved.expected_nodes().empty() &&
+  if (KnowsWhoComes(job) &&
       connections.ready() >= static_cast<size_t>(job.saved.expected_nodes_size())) {
     std::set<std::string> here;
     for (const std::string& name : ReadyNodes(view)) {

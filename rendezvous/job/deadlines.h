@@ -41,6 +41,10 @@ bool MayAskForCheckpoint(const state::Job& job);
 bool WantsCheckpoint(const View& view);
 
 Gathering GatheringOf(const View& view);
+// The environment named the nodes that come. The cluster's list, of a submitted job, is of the
+// moment at which its first launcher was started: nodes are added and replaced later.
+bool KnowsWhoComes(const state::Job& job);
+
 std::vector<std::string> ReadyNodes(const View& view);
 
 }  // namespace cadre::job

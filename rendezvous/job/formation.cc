@@ -45,7 +45,8 @@ FormationDecision DecideFormation(const Gathering& gathering, const state::Polic
   if (size != 0 && size == most) {
     return Form(size, Formed::ALL_NODES);
   }
-  if (size != 0 && gathering.all_expected) {
+  // Who was named once may be fewer than take part by now.
+  if (size != 0 && gathering.all_expected && (gathering.survivors == 0 || gathering.survivors_in)) {
     return Form(size, Formed::EXPECTED_NODES);
   }
   if (size != 0 && gathering.survivors > 0 && gathering.survivors_in) {

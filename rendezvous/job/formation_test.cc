@@ -61,6 +61,17 @@ TEST(FormationTest, ExpectedOrSurvivingNodesNeedNoWindow) {
   EXPECT_EQ(DecideFormation(gathering, Range(4, 8), Second(0)).kind, FormationDecision::kWait);
 }
 
+TEST(FormationTest, SurvivorsAreWaitedForThoughAllWhoWereNamedAreIn) {
+  Gathering gathering;
+  gathering.present = 1;
+  gathering.all_expected = true;
+  gathering.survivors = 3;
+  EXPECT_EQ(DecideFormation(gathering, Range(1, 4), Second(0)).kind, FormationDecision::kWait);
+  gathering.present = 3;
+  gathering.survivors_in = true;
+  EXPECT_EQ(DecideFormation(gathering, Range(1, 4), Second(0)).size, 3u);
+}
+
 TEST(FormationTest, NoMoreTakePartThanMay) {
   Gathering gathering;
   gathering.most = 2;

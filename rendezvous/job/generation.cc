@@ -179,6 +179,7 @@ bool Job::AdvanceStopping() {
     RemoveNode(node, v1::NODE_LOST, v1::NodeRemoved::DID_NOT_STOP,
                "it did not stop its workers in time",
                absl::DeadlineExceededError("this node did not stop its workers in time"));
+    for_cluster_.launchers_lost.emplace_back(name_, node);
   }
   return !silent.empty();
 }

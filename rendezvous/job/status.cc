@@ -22,6 +22,7 @@ constexpr size_t kMaxNodesInPush = 64;
 // The names that `here` lacks, at most kFirstFew, and how many there are.
 std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
                                                          const std::vector<std::string>& here) {
+  if (!KnowsWhoComes(job)) return {};
   std::set<std::string> known(here.begin(), here.end());
   for (const std::string& name : here) {
     const auto node = job.nodes.find(name);

@@ -101,6 +101,19 @@ TEST(StoppingTest, Sigterm_StopsWithStatus143) {
   ExpectAllGone(family);
 }
 
+TEST(StoppingTest, Sigterm_AtASpareOfAFixedJob_TheJobGoesOn) {
+  const int port = FreePort();
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int i = 0; i < 2; ++i) nodes.push_back(StartNode(port, "2", i, {"--", kProbe}));
+  for (auto& node : nodes) ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
+  auto spare = StartNode(port, "2", 2, {"--spares", "1", "--", kProbe});
+  ASSERT_TRUE(spare->WaitForLine("in reserve").has_value()) << Said(*spare);
+  spare->Kill(SIGTERM);
+  EXPECT_EQ(spare->Wait(), 143) << Said(*spare);
+  nodes[0]->Kill(SIGINT);
+  for (auto& node : nodes) EXPECT_EQ(node->Wait(), 130) << Said(*node);
+}
+
 TEST(StoppingTest, LauncherKilled_NothingIsLeft) {
   Family family = StartFamily({"--ignore-term"});
   const pid_t supervisor = SupervisorOf(family.run->pid());
