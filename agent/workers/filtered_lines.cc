@@ -45,6 +45,10 @@ void FilteredLines::File::Append(size_t skipped, absl::string_view lines) {
   lost += lines.size() - (lost == 0 ? Write(lines) : 0);
 }
 
+FilteredLines::~FilteredLines() { Drain(); }
+
+bool FilteredLines::Drain() { return thread_.Drain(kStandsStillAfter); }
+
 bool FilteredLines::Open(const std::string& path) {
   file_ = std::make_shared<File>();
   file_->path = path;
@@ -66,12 +70,14 @@ void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
     if (matches) absl::StrAppend(&chosen, line);
   }
   if (chosen.empty()) return;
-  if (thread_.StandsStill(MonoNow())) {
-    left_out_ += chosen.size();
+  const size_t size = chosen.size();
+  if (thread_.StandsStill(MonoNow()) || !thread_.HasRoom(size)) {
+    left_out_ += size;
     return;
   }
-  thread_.RunWithin(kStandsStillAfter, [file = file_, skipped = std::exchange(left_out_, 0),
-                                        chosen] { file->Append(skipped, chosen); });
+  thread_.Post([file = file_, skipped = std::exchange(left_out_, 0),
+                chosen = std::move(chosen)] { file->Append(skipped, chosen); },
+               size);
 }
 
 }  // namespace cadre::agent

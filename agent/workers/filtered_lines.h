@@ -1,5 +1,6 @@
 // Lines of workers that contain one of some texts, once more in a file: torchrun's
-// --duplicate-stdout-filters. Blocks on the file system; one thread.
+// --duplicate-stdout-filters. Used by one thread, which renews the node's lease and waits for no
+// file.
 #ifndef CADRE_AGENT_WORKERS_FILTERED_LINES_H_
 #define CADRE_AGENT_WORKERS_FILTERED_LINES_H_
 
@@ -20,13 +21,20 @@ class FilteredLines {
   // No texts: no lines.
   explicit FilteredLines(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
+  // Drains.
+  ~FilteredLines();
+  FilteredLines(const FilteredLines&) = delete;
+  FilteredLines& operator=(const FilteredLines&) = delete;
+
   bool wanted() const { return !texts_.empty(); }
-  // From now on lines are appended to `path`. False: it cannot be written. Neither this nor Add
-  // waits for longer than a moment for a file system that does not answer: lines are left out then,
-  // and the file says so.
+  // From now on lines are appended to `path`. False: it cannot be written. Waits a moment for a
+  // file system that does not answer.
   bool Open(const std::string& path);
-  // Whole lines, each with a prefix of so many bytes that is written and not searched.
+  // Whole lines, each with a prefix of so many bytes that is written and not searched. They are
+  // written soon; where the file system does not keep up they are left out, and the file says so.
   void Add(absl::string_view lines, size_t prefix_bytes);
+  // Waits a moment until all is written. False: it is not.
+  bool Drain();
 
  private:
   // The thread's.

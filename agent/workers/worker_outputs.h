@@ -1,6 +1,6 @@
 // The standard output and error of this node's workers on the terminal: as whole lines, each with
 // its worker's prefix, and once more in a file where the user's filters say so. Also the lines on
-// their progress descriptors. Blocks on the file system; one thread.
+// their progress descriptors. Used by one thread.
 #ifndef CADRE_AGENT_WORKERS_WORKER_OUTPUTS_H_
 #define CADRE_AGENT_WORKERS_WORKER_OUTPUTS_H_
 
