@@ -20,6 +20,7 @@
 #include "launcher/flags/run_options.h"
 #include "launcher/slurm/job_script.h"
 #include "launcher/spec/reader.h"
+#include "launcher/spec/utf8_fields.h"
 
 namespace cadre::launcher {
 namespace {
@@ -94,6 +95,8 @@ int Run(const Parsed& parsed) {
   spec->mutable_logs()->set_dir((std::filesystem::path(spec->working_dir()) / spec->logs().dir())
                                     .lexically_normal()
                                     .string());
+  const absl::Status text = CheckUtf8Fields(*spec);
+  if (!text.ok()) return Fail(kExitUsage, text.message());
   const absl::StatusOr<agent::UserEntry> user = agent::ThisUser();
   if (!user.ok()) return Fail(kExitInternal, user.status().message());
   const auto client = ControlClient::Connect(*settings);

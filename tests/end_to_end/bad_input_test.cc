@@ -159,20 +159,57 @@ INSTANTIATE_TEST_SUITE_P(
                 {"99999"}}),
     [](const auto& info) { return info.param.name; });
 
+std::unique_ptr<Process> RunBelowADirectoryThatIsGone(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {
+      "-c", R"(cadre=$PWD/$1; shift; cd "$0" && rmdir "$0" && exec "$cadre" "$@")",
+      MakeTempDir("gone"), kCadre};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  auto run = StartProgram("/bin/sh", all);
+  EXPECT_TRUE(run->Wait().has_value());
+  return run;
+}
+
 TEST(LogDirTest, BelowADirectoryThatIsGone_Status64AndSaysSo) {
-  ProcessOptions options;
-  options.argv = {"/bin/sh",
-                  "-c",
-                  R"(cadre=$PWD/$1; shift; cd "$0" && rmdir "$0" && exec "$cadre" "$@")",
-                  MakeTempDir("gone"),
-                  kCadre,
-                  "run",
-                  "--standalone",
-                  "/bin/true"};
-  auto run = RunToEnd(options);
-  ASSERT_OK(run);
-  EXPECT_EQ((*run)->Wait(), 64) << Said(**run);
-  EXPECT_THAT((*run)->standard_error(), HasSubstr("the current directory, below which logs"));
+  const auto run = RunBelowADirectoryThatIsGone({"run", "--standalone", "/bin/true"});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("the current directory, below which logs"));
+}
+
+std::unique_ptr<Process> RunBelowADirectoryThatIsNoText(const std::vector<std::string>& arguments) {
+  const std::string directory = MakeTempDir("no_text") + "/\xe9t\xe9";
+  std::filesystem::create_directory(directory);
+  std::vector<std::string> all = {"-c", R"(cadre=$PWD/$1; shift; cd "$0" && exec "$cadre" "$@")",
+                                  directory, kCadre};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  auto run = StartProgram("/bin/sh", all);
+  EXPECT_TRUE(run->Wait().has_value());
+  return run;
+}
+
+// A server would not read what it has kept, and another node's would not answer.
+TEST(NoTextTest, TheWorkingDirectory_Status64WhereOthersAreToHearOfIt) {
+  const std::string state = MakeTempDir("state");
+  for (const std::vector<std::string>& how : {
+           std::vector<std::string>{"run", "--standalone", "--state-dir", state, "/bin/true"},
+           {"run", "--nnodes", "2", "--rdzv-endpoint", absl::StrCat("127.0.0.1:", FreePort()),
+            "/bin/true"},
+       }) {
+    const auto run = RunBelowADirectoryThatIsNoText(how);
+    EXPECT_EQ(run->Wait(), 64) << Said(*run);
+    EXPECT_THAT(run->standard_error(),
+                AllOf(HasSubstr("logs.dir: '/"), HasSubstr("/\\xe9t\\xe9/logs' is not UTF-8")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(state));
+  const auto alone = RunBelowADirectoryThatIsNoText({"run", "--standalone", "/bin/true"});
+  EXPECT_EQ(alone->Wait(), 0) << Said(*alone);
+}
+
+TEST(NoTextTest, ANodesName_Status64) {
+  const auto run =
+      StartCadre({"run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1", "/bin/true"},
+                 {{"CADRE_NODE_NAME", "n\xe9"}});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("node: 'n\\xe9' is not UTF-8"));
 }
 
 TEST(BadProgramTest, Absent_Status127) {
