@@ -62,6 +62,20 @@ TEST(RendezvousFlagsTest, Identity_FillsWhatFlagsLeaveOpen) {
   EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
 }
 
+TEST(RendezvousFlagsTest, VariablesThatAreNotForFlags_SetNone) {
+  const std::map<std::string, std::string> set = {{"CADRE_TOKEN_FILE", "/t"},
+                                                  {"CADRE_ENCRYPT", "1"}};
+  EXPECT_EQ(Resolve({"x"}, set)->token_file, "/t");
+  EXPECT_TRUE(Resolve({"x"}, set)->job.encrypt());
+  std::map<std::string, std::string> of_a_worker = set;
+  of_a_worker["CADRE_AGENT"] = "/socket";
+  EXPECT_EQ(Resolve({"x"}, of_a_worker)->token_file, "");
+  EXPECT_FALSE(Resolve({"x"}, of_a_worker)->job.encrypt());
+  EXPECT_EQ(Resolve({"--token-file", "/t", "x"}, of_a_worker)->token_file, "/t");
+  EXPECT_EQ(Resolve({"x"}, {{"CADRE_MASTER_PORT", "1234"}})->master_port, 1234u);
+  EXPECT_EQ(Resolve({"x"}, {{"CADRE_MASTER_PORT", "tcp://10.0.0.1:29400"}})->master_port, 0u);
+}
+
 // Computed by: printf My_Job | openssl dgst -sha256 -hmac 'cadre rdzv-id'.
 TEST(RendezvousFlagsTest, RendezvousIds_ThatDifferAreDifferentJobs) {
   const auto name = [](const std::string& id) {
