@@ -62,6 +62,18 @@ TEST(RendezvousFlagsTest, Identity_FillsWhatFlagsLeaveOpen) {
   EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
 }
 
+TEST(RendezvousFlagsTest, StandaloneThatIsSetToNo_IsNotGiven) {
+  Identity slurm;
+  slurm.nodes = 2;
+  slurm.endpoint_host = "n1";
+  for (const char* no : {"0", "no", "false"}) {
+    const auto options = Resolve({"x"}, {{"CADRE_STANDALONE", no}}, std::nullopt, slurm);
+    ASSERT_OK(options);
+    EXPECT_EQ(options->job.nodes().min(), 2u);
+    EXPECT_EQ(options->endpoints.size(), 1u);
+  }
+}
+
 TEST(RendezvousFlagsTest, VariablesThatAreNotForFlags_SetNone) {
   const std::map<std::string, std::string> set = {{"CADRE_TOKEN_FILE", "/t"},
                                                   {"CADRE_ENCRYPT", "1"}};

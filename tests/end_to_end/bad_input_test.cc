@@ -212,6 +212,14 @@ TEST(NoTextTest, ANodesName_Status64) {
   EXPECT_THAT(run->standard_error(), HasSubstr("node: 'n\\xe9' is not UTF-8"));
 }
 
+TEST(StandaloneTest, SetToNo_IsNotGiven) {
+  const auto run = StartCadre({"run", "--hostfile", WriteFile("hosts", "localhost\n"),
+                               "--rdzv-endpoint", "head", "/bin/true"},
+                              {{"CADRE_STANDALONE", "0"}});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("--rdzv-endpoint: with --hostfile"));
+}
+
 TEST(BadProgramTest, Absent_Status127) {
   auto run = StartStandalone({"--", "/nonexistent/program"});
   EXPECT_EQ(run->Wait(), 127) << Said(*run);
