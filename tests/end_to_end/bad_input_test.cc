@@ -175,6 +175,16 @@ TEST(LogDirTest, BelowADirectoryThatIsGone_Status64AndSaysSo) {
   EXPECT_THAT(run->standard_error(), HasSubstr("the current directory, below which logs"));
 }
 
+TEST(GoneDirectoryTest, OfASubmissionOrAnAgent_Status64AndSaysSo) {
+  const std::string job = WriteFile("job.yaml", "name: j\ncommand: [x]\n");
+  const auto submit = RunBelowADirectoryThatIsGone({"submit", job});
+  EXPECT_EQ(submit->Wait(), 64) << Said(*submit);
+  EXPECT_THAT(submit->standard_error(), HasSubstr("working_dir: the current directory: No such"));
+  const auto agent = RunBelowADirectoryThatIsGone({"agent", "--tls-dir", "x"});
+  EXPECT_EQ(agent->Wait(), 64) << Said(*agent);
+  EXPECT_THAT(agent->standard_error(), HasSubstr("--tls-dir: the current directory: No such"));
+}
+
 std::unique_ptr<Process> RunBelowADirectoryThatIsNoText(const std::vector<std::string>& arguments) {
   const std::string directory = MakeTempDir("no_text") + "/\xe9t\xe9";
   std::filesystem::create_directory(directory);
