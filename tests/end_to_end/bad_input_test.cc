@@ -230,6 +230,14 @@ TEST(StandaloneTest, SetToNo_IsNotGiven) {
   EXPECT_THAT(run->standard_error(), HasSubstr("--rdzv-endpoint: with --hostfile"));
 }
 
+TEST(RuntimeDirectoryTest, ThatIsNamedAndAbsent_IsNothingToFix) {
+  const auto doctor = StartCadre({"doctor"}, {{"XDG_RUNTIME_DIR", "/nonexistent"}});
+  const auto line = doctor->WaitForLine("runtime directory");
+  ASSERT_TRUE(line.has_value()) << Said(*doctor);
+  EXPECT_THAT(*line, AllOf(HasSubstr(" ok "), HasSubstr("/tmp/cadre-")));
+  EXPECT_TRUE(doctor->Wait().has_value());
+}
+
 TEST(BadProgramTest, Absent_Status127) {
   auto run = StartStandalone({"--", "/nonexistent/program"});
   EXPECT_EQ(run->Wait(), 127) << Said(*run);
