@@ -151,6 +151,17 @@ absl::StatusOr<FoundToken> TokenFor(const RunOptions& options, Attachment& attac
   return FindToken(options.token_file, first.host, first.port, attachment.loopback);
 }
 
+absl::Status StandAlone(const RunOptions& options, Attachment& attachment) {
+  ASSIGN_OR_RETURN(attachment.core, StartCore(options));
+  attachment.link = MakeEmbeddedLink(*attachment.core);
+  if (options.http.empty() || options.token_file.empty()) return absl::OkStatus();
+  // Nodes need none, the dashboard's readers do.
+  ASSIGN_OR_RETURN(const FoundToken token,
+                   FindToken(options.token_file, attachment.address, 0, attachment.loopback));
+  attachment.token = token.token;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::string& host,
@@ -177,8 +188,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   Attachment attachment;
   attachment.address = "127.0.0.1";
   if (options.endpoints.empty()) {
-    ASSIGN_OR_RETURN(attachment.core, StartCore(options));
-    attachment.link = MakeEmbeddedLink(*attachment.core);
+    RETURN_IF_ERROR(StandAlone(options, attachment));
     return attachment;
   }
   rpc::QuietGrpcLog();
@@ -204,6 +214,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
                    SecurityOf(options.tls_dir, options.insecure, token, attachment.loopback));
   // It runs as the job's user, without the node's own certificate.
   link.security.nameless = options.part != 0;
+  if (!options.token_file.empty()) attachment.token = token.token;
   link.token = token.token;
   link.token_file = token.file;
   attachment.insecure = options.insecure && !attachment.loopback;

@@ -29,6 +29,9 @@ struct Attachment {
   std::string endpoint;
   // The one of them that a server of ours is at; empty when there is none.
   std::string serves;
+  // What --token-file gave, where it was named and is needed; it can be read but once where that is
+  // the standard input.
+  std::string token;
   // The file with the launch's token; whoever serves removes it at the end. Empty: there is none.
   std::string launch_token_file;
   // Address under which other nodes reach this one's workers.

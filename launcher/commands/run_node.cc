@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<web::Dashboard>> StartDashboard(const RunOptions&
     return nullptr;
   }
   ASSIGN_OR_RETURN(web::DashboardOptions http,
-                   ReadHttp(options.http, options.token_file, options.tls_dir));
+                   ReadHttp(options.http, attachment.token, options.tls_dir));
   http.log_dir = options.job.logs().dir();
   if (attachment.server != nullptr) {
     http.token_now = [server = attachment.server.get()] { return server->token(); };

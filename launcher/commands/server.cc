@@ -115,7 +115,8 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
   asked.insecure = insecure && !at->loopback;
   const std::string http = settings.GetOr("http", "");
   if (!http.empty()) {
-    ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file, asked.listen.security.tls_dir));
+    ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file.empty() ? "" : token.token,
+                                          asked.listen.security.tls_dir));
     asked.http->log_dir = settings.GetOr("log-dir", "");
   }
   ASSIGN_OR_RETURN(asked.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));

@@ -1,4 +1,5 @@
 // Bad input gets one clear line and the right status; nothing hangs.
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "tests/end_to_end/launch.h"
 #include "tests/testing/loopback_socket.h"
@@ -309,6 +311,29 @@ std::string TokenFile(const std::string& token) {
   const std::string path = WriteFile("token", token + "\n");
   chmod(path.c_str(), 0600);
   return path;
+}
+
+// Whoever writes it keeps the other end open: the job ends with it.
+TEST(TokenTest, FromStandardInput_IsTheDashboardsToo) {
+  for (const std::vector<std::string>& how : {
+           std::vector<std::string>{"run", "--standalone"},
+           {"run", "--nnodes", "1", "--rdzv-endpoint", absl::StrCat("127.0.0.1:", FreePort())},
+           {"server", "--state-dir", "none", "--port", "0"},
+       }) {
+    const std::string pipe = MakePipe();
+    std::vector<std::string> all = {"-c",
+                                    "exec 3<>\"$0\"; echo 0123456789abcdef0123456789abcdef >&3; "
+                                    "exec \"$@\" --http 0.0.0.0:$HTTP --token-file - < \"$0\"",
+                                    pipe, kCadre};
+    all.insert(all.end(), how.begin(), how.end());
+    if (how[0] == "run") {
+      all[1] = absl::StrReplaceAll(all[1], {{" < ", " /bin/true < "}});
+    }
+    auto cadre = StartProgram("/bin/sh", all, {{"HTTP", absl::StrCat(FreePort())}});
+    EXPECT_TRUE(cadre->WaitForLine("dashboard at http://0.0.0.0:").has_value()) << Said(*cadre);
+    if (how[0] == "server") cadre->Kill(SIGTERM);
+    EXPECT_EQ(cadre->Wait(), 0) << Said(*cadre);
+  }
 }
 
 TEST(EndpointTest, WrongToken_Status69AndSaysSo) {
