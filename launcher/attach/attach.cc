@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "agent/link/grpc_link.h"
 #include "base/status_macros.h"
 #include "base/token.h"
@@ -41,11 +43,25 @@ absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& op
   return std::make_unique<host::CoreThread>(config, nullptr, *std::move(state));
 }
 
-service::ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
+// An endpoint that has been looked up.
+struct Candidate {
+  std::string name;
+  absl::StatusOr<ResolvedEndpoint> at;
+  // Where `at` is this machine's loopback and others are to come all the same: the address under
+  // which they reach it.
+  std::string own = "";
+};
+
+std::string Everywhere(absl::string_view own) {
+  return absl::StrContains(own, ':') ? "::" : "0.0.0.0";
+}
+
+service::ServerOptions Listen(const RunOptions& options, const Candidate& candidate,
                               const FoundToken& token, const rpc::TransportSecurity& security) {
   service::ServerOptions server;
-  server.host = options.bind_host.empty() ? at.address : options.bind_host;
-  server.port = at.port;
+  server.host = candidate.own.empty() ? candidate.at->address : Everywhere(candidate.own);
+  if (!options.bind_host.empty()) server.host = options.bind_host;
+  server.port = candidate.at->port;
   server.token = token.token;
   server.token_file = token.file;
   server.security = ForServer(security, token);
@@ -78,12 +94,6 @@ absl::Status ServeReplica(const RunOptions& options, const log::EtcdOptions& etc
   ASSIGN_OR_RETURN(attachment.replica, service::Replica::Start(replica, *attachment.server));
   return absl::OkStatus();
 }
-
-// An endpoint that has been looked up.
-struct Candidate {
-  std::string name;
-  absl::StatusOr<ResolvedEndpoint> at;
-};
 
 // The address that Slurm has for a node stands for its name where that does not resolve.
 Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
@@ -120,6 +130,17 @@ absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
       "this node is to serve the rendezvous as ", candidate.name, ", but ", candidate.at->address,
       " is no address of it; name one of its own, the same on every node: --rdzv-endpoint "
       "HOST[:PORT]"));
+}
+
+// Many a machine looks its own name up as a loopback address (Debian's 127.0.1.1), and all others
+// as one of the network. With a token, which those must have been given, it is open to them:
+// listens on every address. Without one all nodes are taken to be here.
+void OpenToOthers(const RunOptions& options, const Endpoint& endpoint, Candidate& candidate) {
+  const bool several = uint64_t{options.job.nodes().max()} + options.job.spares() > 1;
+  if (!candidate.at.ok() || !candidate.at->loopback || SaysWhereItIs(endpoint.host)) return;
+  if (!several || options.token_file.empty() || options.serves.has_value()) return;
+  candidate.own = AddressTowardsOthers();
+  candidate.at->loopback = candidate.own.empty();
 }
 
 // The launchers of one srun or mpirun share a token by themselves, through the user's home
@@ -196,11 +217,15 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   std::string routed;
   std::vector<Candidate> candidates = LookUp(options);
   if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    OpenToOthers(options, options.endpoints[i], candidates[i]);
+  }
   for (const Candidate& candidate : candidates) {
     absl::StrAppend(&attachment.endpoint, attachment.endpoint.empty() ? "" : ",", candidate.name);
     attachment.loopback = attachment.loopback && candidate.at.ok() && candidate.at->loopback;
     if (candidate.at.ok() && !candidate.at->loopback && routed.empty()) {
-      routed = AddressTowards(candidate.at->address, candidate.at->port);
+      routed = candidate.own.empty() ? AddressTowards(candidate.at->address, candidate.at->port)
+                                     : candidate.own;
     }
     // An address of this machine is named as the server was told it; any other name is looked up
     // again with every attempt, because it may move.
@@ -223,12 +248,13 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (options.serves == false) break;
     if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
       continue;
-    const service::ServerOptions listen = Listen(options, *candidate.at, token, link.security);
+    const service::ServerOptions listen = Listen(options, candidate, token, link.security);
     const absl::Status served =
         etcd.has_value() ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
                          : Serve(options, listen, attachment);
     if (served.ok()) {
       attachment.serves = candidate.name;
+      if (candidate.at->loopback) attachment.serves_at = candidate.at->address;
       break;
     }
     // A node that was told to serve must not join a stranger who has the port.

@@ -199,6 +199,18 @@ void EndWithStandardInput() {
   _exit(status);
 }
 
+// Where other machines cannot come to a server of ours, though its name is not loopback's: why.
+std::string OnlyHere(const RunOptions& options, const Attachment& attachment) {
+  if (attachment.serves_at.empty()) return "";
+  for (const Endpoint& endpoint : options.endpoints) {
+    if (HostPort(endpoint.host, endpoint.port) != attachment.serves) continue;
+    if (SaysWhereItIs(endpoint.host)) continue;
+    return absl::StrCat(", on this machine only: ", endpoint.host, " is ", attachment.serves_at,
+                        " here");
+  }
+  return "";
+}
+
 void Announce(const RunOptions& options, const Attachment& attachment, uint32_t slots,
               const std::vector<std::string>& notices, RunDisplay& display) {
   for (const std::string& notice : notices) display.Line(notice);
@@ -211,6 +223,7 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
   }
   if (!attachment.serves.empty()) {
     display.Line(absl::StrCat("serving the rendezvous at ", attachment.serves,
+                              OnlyHere(options, attachment),
                               attachment.replica != nullptr ? ", in reserve until it leads" : ""));
   }
 }
