@@ -17,6 +17,7 @@
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/endpoint.h"
+#include "launcher/environment/interruptible.h"
 #include "launcher/slurm/node_address.h"
 #include "rendezvous/service/listening.h"
 #include "rpc/channels.h"
@@ -97,6 +98,7 @@ absl::Status ServeReplica(const RunOptions& options, const log::EtcdOptions& etc
 
 // The address that Slurm has for a node stands for its name where that does not resolve.
 Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
+  const Interruptible wait;
   Candidate candidate = {service::HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
   if (candidate.at.ok() || !options.names_are_slurms) return candidate;
   const std::string address = SlurmNodeAddress(options.slurm_aliases, endpoint.host);
@@ -189,8 +191,10 @@ absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::s
                                      int port, bool loopback) {
   if (!token_file.empty()) {
     const bool is_file = token_file != "-";
-    absl::StatusOr<std::string> token =
-        is_file ? ReadTokenFile(token_file) : ReadTokenFrom(STDIN_FILENO);
+    absl::StatusOr<std::string> token = [&] {
+      const Interruptible wait;
+      return is_file ? ReadTokenFile(token_file) : ReadTokenFrom(STDIN_FILENO);
+    }();
     if (token.ok()) return FoundToken{*std::move(token), is_file ? token_file : ""};
     return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
   }

@@ -27,6 +27,7 @@
 #include "base/token.h"
 #include "launcher/attach/security.h"
 #include "launcher/environment/endpoint.h"
+#include "launcher/environment/interruptible.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
 #include "rendezvous/host/core_thread.h"
@@ -280,6 +281,7 @@ class HostsRun {
 
 // Where this machine is reached from the hosts: loopback only when all of them are this machine.
 absl::StatusOr<std::string> ServingAddress(const std::vector<HostfileHost>& hosts) {
+  const Interruptible wait;
   std::string address = "127.0.0.1";
   for (const HostfileHost& host : hosts) {
     absl::StatusOr<ResolvedEndpoint> at = Resolve({host.name, 1});
