@@ -9,8 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "agent/link/grpc_link.h"
+#include "base/clock.h"
+#include "base/duration.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/token.h"
 #include "base/user_directory.h"
 #include "launcher/attach/embedded_link.h"
@@ -24,6 +29,9 @@
 
 namespace cadre::launcher {
 namespace {
+
+// Between two questions for a name that is not there yet.
+constexpr absl::Duration kNamePause = absl::Milliseconds(500);
 
 absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
   if (options.adopt_timeout > absl::ZeroDuration() &&
@@ -111,6 +119,23 @@ std::vector<Candidate> LookUp(const RunOptions& options) {
   for (const Endpoint& endpoint : options.endpoints)
     candidates.push_back(LookUp(options, endpoint));
   return candidates;
+}
+
+// Kubernetes' pods have no name before their service knows them, not to themselves either.
+void AwaitName(const RunOptions& options, const std::function<void(const std::string&)>& say,
+               Candidate& candidate) {
+  const absl::Duration patience = FromProto(options.job.rendezvous().join_timeout());
+  const MonoTime until = MonoNow() + patience;
+  if (candidate.at.ok() || !options.endpoint_comes_later) return;
+  say(absl::StrCat(candidate.at.status().message(),
+                   "; this node is to serve there, and tries again for ", ShortDuration(patience)));
+  while (!candidate.at.ok() && MonoNow() < until) {
+    {
+      const Interruptible wait;
+      absl::SleepFor(kNamePause);
+    }
+    candidate = LookUp(options, options.endpoints[0]);
+  }
 }
 
 // Where the name of the first node is looked up as a loopback address there (Debian's 127.0.1.1 in
@@ -209,7 +234,8 @@ absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::s
 }
 
 absl::StatusOr<Attachment> Attach(const RunOptions& options,
-                                  const std::optional<log::EtcdOptions>& etcd) {
+                                  const std::optional<log::EtcdOptions>& etcd,
+                                  const std::function<void(const std::string&)>& say) {
   Attachment attachment;
   attachment.address = "127.0.0.1";
   if (options.endpoints.empty()) {
@@ -220,7 +246,10 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   agent::GrpcLinkOptions link;
   std::string routed;
   std::vector<Candidate> candidates = LookUp(options);
-  if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+  if (options.serves == true) {
+    AwaitName(options, say, candidates[0]);
+    RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+  }
   for (size_t i = 0; i < candidates.size(); ++i) {
     OpenToOthers(options, options.endpoints[i], candidates[i]);
   }

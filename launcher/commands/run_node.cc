@@ -239,7 +239,8 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor =
       found.adoption ? std::move(found.adoption->supervisor) : supervisor::Client::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
-  absl::StatusOr<Attachment> attachment = Attach(options, etcd);
+  absl::StatusOr<Attachment> attachment =
+      Attach(options, etcd, [](const std::string& line) { Fail(0, line); });
   if (!attachment.ok()) {
     const bool usage = absl::IsInvalidArgument(attachment.status());
     // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.

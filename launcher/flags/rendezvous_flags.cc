@@ -245,6 +245,7 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
         identity->endpoint_port == 0 ? kDefaultRendezvousPort : identity->endpoint_port;
     options.endpoints = {Endpoint{identity->endpoint_host, port}};
     options.serves = identity->serves;
+    options.endpoint_comes_later = identity->endpoint_comes_later;
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -83,6 +83,36 @@ TEST_F(OwnNameTest, WithAToken_OthersReachItAndItsWorkers) {
   EXPECT_THAT(second->standard_output(), HasSubstr("rank=1" + at));
 }
 
+// As a pod of Kubernetes, whose service does not know it yet.
+TEST_F(OwnNameTest, ThatComesLater_IsAwaited) {
+  const std::string hosts = MakeTempDir("names") + "/hosts",
+                    token = MakeTempDir("token") + "/token";
+  std::ofstream(hosts) << "127.0.0.1 localhost\n" << std::flush;
+  ASSERT_OK(WriteTokenFile(token, RandomToken()));
+  ProcessOptions options;
+  options.argv = NodeNetwork::Inside(1);
+  for (const std::string& word :
+       {std::string("unshare"), std::string("-m"), std::string("sh"), std::string("-c"),
+        absl::StrCat("mount --bind ", hosts, " /etc/hosts && exec \"$0\" \"$@\""),
+        std::string(kCadre), std::string("run"), std::string("--nnodes"), std::string("1:2"),
+        std::string("--settle"), std::string("100ms"), std::string("--token-file"), token,
+        std::string("true")}) {
+    options.argv.push_back(word);
+  }
+  options.env = {{"CADRE_LOG_DIR", MakeTempDir("logs")},
+                 {"JOB_COMPLETION_INDEX", "0"},
+                 {"HOSTNAME", "job-0"},
+                 {"CADRE_SERVICE", "pods"}};
+  auto pod = Process::Start(options);
+  ASSERT_OK(pod);
+  const auto line = (*pod)->WaitForLine("cannot find host 'job-0.pods'", kPatience);
+  ASSERT_TRUE(line.has_value()) << Said(**pod);
+  EXPECT_THAT(*line, HasSubstr("tries again for 10m"));
+  std::ofstream(hosts, std::ios::app) << NodeNetwork::AddressOf(1) << " job-0.pods\n" << std::flush;
+  EXPECT_EQ((*pod)->Wait(kPatience), 0) << Said(**pod);
+  EXPECT_THAT((*pod)->standard_error(), HasSubstr("serving the rendezvous at job-0.pods"));
+}
+
 TEST_F(OwnNameTest, WithoutOne_AllNodesAreHereAndThatIsSaid) {
   std::vector<std::unique_ptr<Process>> nodes;
   for (const char* name : {"a", "b"}) {
