@@ -6,21 +6,32 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "agent/link/grpc_link.h"
+#include "base/clock.h"
+#include "base/duration.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/token.h"
 #include "base/user_directory.h"
 #include "launcher/attach/embedded_link.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/endpoint.h"
+#include "launcher/environment/interruptible.h"
 #include "launcher/slurm/node_address.h"
 #include "rendezvous/service/listening.h"
 #include "rpc/channels.h"
 
 namespace cadre::launcher {
 namespace {
+
+// Between two questions for a name that is not there yet.
+constexpr absl::Duration kNamePause = absl::Milliseconds(500);
 
 absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
   if (options.adopt_timeout > absl::ZeroDuration() &&
@@ -41,11 +52,25 @@ absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& op
   return std::make_unique<host::CoreThread>(config, nullptr, *std::move(state));
 }
 
-service::ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
+// An endpoint that has been looked up.
+struct Candidate {
+  std::string name;
+  absl::StatusOr<ResolvedEndpoint> at;
+  // Where `at` is this machine's loopback and others are to come all the same: the address under
+  // which they reach it.
+  std::string own = "";
+};
+
+std::string Everywhere(absl::string_view own) {
+  return absl::StrContains(own, ':') ? "::" : "0.0.0.0";
+}
+
+service::ServerOptions Listen(const RunOptions& options, const Candidate& candidate,
                               const FoundToken& token, const rpc::TransportSecurity& security) {
   service::ServerOptions server;
-  server.host = options.bind_host.empty() ? at.address : options.bind_host;
-  server.port = at.port;
+  server.host = candidate.own.empty() ? candidate.at->address : Everywhere(candidate.own);
+  if (!options.bind_host.empty()) server.host = options.bind_host;
+  server.port = candidate.at->port;
   server.token = token.token;
   server.token_file = token.file;
   server.security = ForServer(security, token);
@@ -79,14 +104,9 @@ absl::Status ServeReplica(const RunOptions& options, const log::EtcdOptions& etc
   return absl::OkStatus();
 }
 
-// An endpoint that has been looked up.
-struct Candidate {
-  std::string name;
-  absl::StatusOr<ResolvedEndpoint> at;
-};
-
 // The address that Slurm has for a node stands for its name where that does not resolve.
 Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
+  const Interruptible wait;
   Candidate candidate = {service::HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
   if (candidate.at.ok() || !options.names_are_slurms) return candidate;
   const std::string address = SlurmNodeAddress(options.slurm_aliases, endpoint.host);
@@ -99,6 +119,23 @@ std::vector<Candidate> LookUp(const RunOptions& options) {
   for (const Endpoint& endpoint : options.endpoints)
     candidates.push_back(LookUp(options, endpoint));
   return candidates;
+}
+
+// Kubernetes' pods have no name before their service knows them, not to themselves either.
+void AwaitName(const RunOptions& options, const std::function<void(const std::string&)>& say,
+               Candidate& candidate) {
+  const absl::Duration patience = FromProto(options.job.rendezvous().join_timeout());
+  const MonoTime until = MonoNow() + patience;
+  if (candidate.at.ok() || !options.endpoint_comes_later) return;
+  say(absl::StrCat(candidate.at.status().message(),
+                   "; this node is to serve there, and tries again for ", ShortDuration(patience)));
+  while (!candidate.at.ok() && MonoNow() < until) {
+    {
+      const Interruptible wait;
+      absl::SleepFor(kNamePause);
+    }
+    candidate = LookUp(options, options.endpoints[0]);
+  }
 }
 
 // Where the name of the first node is looked up as a loopback address there (Debian's 127.0.1.1 in
@@ -120,6 +157,17 @@ absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
       "this node is to serve the rendezvous as ", candidate.name, ", but ", candidate.at->address,
       " is no address of it; name one of its own, the same on every node: --rdzv-endpoint "
       "HOST[:PORT]"));
+}
+
+// Many a machine looks its own name up as a loopback address (Debian's 127.0.1.1), and all others
+// as one of the network. With a token, which those must have been given, it is open to them:
+// listens on every address. Without one all nodes are taken to be here.
+void OpenToOthers(const RunOptions& options, const Endpoint& endpoint, Candidate& candidate) {
+  const bool several = uint64_t{options.job.nodes().max()} + options.job.spares() > 1;
+  if (!candidate.at.ok() || !candidate.at->loopback || SaysWhereItIs(endpoint.host)) return;
+  if (!several || options.token_file.empty() || options.serves.has_value()) return;
+  candidate.own = AddressTowardsOthers();
+  candidate.at->loopback = candidate.own.empty();
 }
 
 // The launchers of one srun or mpirun share a token by themselves, through the user's home
@@ -151,14 +199,27 @@ absl::StatusOr<FoundToken> TokenFor(const RunOptions& options, Attachment& attac
   return FindToken(options.token_file, first.host, first.port, attachment.loopback);
 }
 
+absl::Status StandAlone(const RunOptions& options, Attachment& attachment) {
+  ASSIGN_OR_RETURN(attachment.core, StartCore(options));
+  attachment.link = MakeEmbeddedLink(*attachment.core);
+  if (options.http.empty() || options.token_file.empty()) return absl::OkStatus();
+  // Nodes need none, the dashboard's readers do.
+  ASSIGN_OR_RETURN(const FoundToken token,
+                   FindToken(options.token_file, attachment.address, 0, attachment.loopback));
+  attachment.token = token.token;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::string& host,
                                      int port, bool loopback) {
   if (!token_file.empty()) {
     const bool is_file = token_file != "-";
-    absl::StatusOr<std::string> token =
-        is_file ? ReadTokenFile(token_file) : ReadTokenFrom(STDIN_FILENO);
+    absl::StatusOr<std::string> token = [&] {
+      const Interruptible wait;
+      return is_file ? ReadTokenFile(token_file) : ReadTokenFrom(STDIN_FILENO);
+    }();
     if (token.ok()) return FoundToken{*std::move(token), is_file ? token_file : ""};
     return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
   }
@@ -173,24 +234,31 @@ absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::s
 }
 
 absl::StatusOr<Attachment> Attach(const RunOptions& options,
-                                  const std::optional<log::EtcdOptions>& etcd) {
+                                  const std::optional<log::EtcdOptions>& etcd,
+                                  const std::function<void(const std::string&)>& say) {
   Attachment attachment;
   attachment.address = "127.0.0.1";
   if (options.endpoints.empty()) {
-    ASSIGN_OR_RETURN(attachment.core, StartCore(options));
-    attachment.link = MakeEmbeddedLink(*attachment.core);
+    RETURN_IF_ERROR(StandAlone(options, attachment));
     return attachment;
   }
   rpc::QuietGrpcLog();
   agent::GrpcLinkOptions link;
   std::string routed;
   std::vector<Candidate> candidates = LookUp(options);
-  if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+  if (options.serves == true) {
+    AwaitName(options, say, candidates[0]);
+    RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+  }
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    OpenToOthers(options, options.endpoints[i], candidates[i]);
+  }
   for (const Candidate& candidate : candidates) {
     absl::StrAppend(&attachment.endpoint, attachment.endpoint.empty() ? "" : ",", candidate.name);
     attachment.loopback = attachment.loopback && candidate.at.ok() && candidate.at->loopback;
     if (candidate.at.ok() && !candidate.at->loopback && routed.empty()) {
-      routed = AddressTowards(candidate.at->address, candidate.at->port);
+      routed = candidate.own.empty() ? AddressTowards(candidate.at->address, candidate.at->port)
+                                     : candidate.own;
     }
     // An address of this machine is named as the server was told it; any other name is looked up
     // again with every attempt, because it may move.
@@ -204,6 +272,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
                    SecurityOf(options.tls_dir, options.insecure, token, attachment.loopback));
   // It runs as the job's user, without the node's own certificate.
   link.security.nameless = options.part != 0;
+  if (!options.token_file.empty()) attachment.token = token.token;
   link.token = token.token;
   link.token_file = token.file;
   attachment.insecure = options.insecure && !attachment.loopback;
@@ -212,12 +281,13 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (options.serves == false) break;
     if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
       continue;
-    const service::ServerOptions listen = Listen(options, *candidate.at, token, link.security);
+    const service::ServerOptions listen = Listen(options, candidate, token, link.security);
     const absl::Status served =
         etcd.has_value() ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
                          : Serve(options, listen, attachment);
     if (served.ok()) {
       attachment.serves = candidate.name;
+      if (candidate.at->loopback) attachment.serves_at = candidate.at->address;
       break;
     }
     // A node that was told to serve must not join a stranger who has the port.

@@ -3,6 +3,7 @@
 #ifndef CADRE_LAUNCHER_ATTACH_ATTACH_H_
 #define CADRE_LAUNCHER_ATTACH_ATTACH_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,11 @@ struct Attachment {
   std::string endpoint;
   // The one of them that a server of ours is at; empty when there is none.
   std::string serves;
+  // Its address, where that is loopback; empty: it is not.
+  std::string serves_at;
+  // What --token-file gave, where it was named and is needed; it can be read but once where that is
+  // the standard input.
+  std::string token;
   // The file with the launch's token; whoever serves removes it at the end. Empty: there is none.
   std::string launch_token_file;
   // Address under which other nodes reach this one's workers.
@@ -42,8 +48,10 @@ struct Attachment {
 // The caller has started the supervisor: this may start gRPC. With `etcd` a server of ours shares
 // its state there with those at the other endpoints. INVALID_ARGUMENT (token, TLS, address) and
 // others name what is wrong.
+// `say`: a line for the user where that takes longer.
 absl::StatusOr<Attachment> Attach(const RunOptions& options,
-                                  const std::optional<log::EtcdOptions>& etcd);
+                                  const std::optional<log::EtcdOptions>& etcd,
+                                  const std::function<void(const std::string&)>& say);
 
 // The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
 // one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.

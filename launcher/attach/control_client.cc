@@ -18,6 +18,7 @@
 #include "base/tokens/renewed_token.h"
 #include "launcher/attach/attach.h"
 #include "launcher/environment/endpoint.h"
+#include "launcher/environment/interruptible.h"
 #include "proto/control.grpc.pb.h"
 #include "rpc/channels.h"
 #include "rpc/status.h"
@@ -143,6 +144,7 @@ ControlClient::ControlClient(std::unique_ptr<State> state) : state_(std::move(st
 ControlClient::~ControlClient() = default;
 
 absl::StatusOr<ServerAddresses> FindServers(const Settings& settings) {
+  const Interruptible wait;
   const std::string text =
       settings.GetOr("server", absl::StrCat("127.0.0.1:", kDefaultRendezvousPort));
   ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints,

@@ -2,7 +2,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/token.h"
 #include "launcher/environment/endpoint.h"
 
 namespace cadre::launcher {
@@ -14,8 +13,7 @@ absl::Status Wrong(absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text,
-                                               const std::string& token_file,
+absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text, const std::string& token,
                                                const std::string& tls_dir) {
   const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(text, kDefaultHttpPort);
   if (!endpoint.ok()) return Wrong(endpoint.status().message());
@@ -24,7 +22,7 @@ absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text,
   web::DashboardOptions options;
   options.host = at->address;
   options.port = at->port;
-  if (token_file.empty()) {
+  if (token.empty()) {
     if (at->loopback) return options;
     return Wrong(absl::StrCat(endpoint->host,
                               " can be reached from other machines, so a token is needed: give "
@@ -35,11 +33,7 @@ absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text,
                               " would not be encrypted, and --tls-dir asks for that: listen on "
                               "127.0.0.1, behind ssh or a proxy"));
   }
-  absl::StatusOr<std::string> token = ReadTokenFile(token_file);
-  if (!token.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
-  }
-  options.token = *std::move(token);
+  options.token = token;
   return options;
 }
 

@@ -15,11 +15,10 @@ inline constexpr int kDefaultHttpPort = 29480;
 // At the end: for readers to take the last state.
 inline constexpr absl::Duration kHttpFinishTimeout = absl::Seconds(1);
 
-// Reads "HOST[:PORT]". With `token_file` readers need that token; off loopback there must be one,
-// and `tls_dir` is refused, because what is meant to be encrypted would go unencrypted there.
-// INVALID_ARGUMENT says what to do.
-absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text,
-                                               const std::string& token_file,
+// Reads "HOST[:PORT]". Readers need `token`, that of --token-file, where there is one; off loopback
+// there must be one, and `tls_dir` is refused, because what is meant to be encrypted would go
+// unencrypted there. INVALID_ARGUMENT says what to do.
+absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text, const std::string& token,
                                                const std::string& tls_dir);
 
 // The address for people: "http://HOST:PORT/".

@@ -1,7 +1,6 @@
 #include "launcher/attach/http.h"
 
 #include "base/status_matchers.h"
-#include "base/token.h"
 
 namespace cadre::launcher {
 namespace {
@@ -22,9 +21,7 @@ TEST(ReadHttpTest, LoopbackNeedsNoToken) {
 
 // A cluster's users are on the server's machine, too.
 TEST(ReadHttpTest, WhereTheServerWantsATokenReadersNeedItOnLoopbackToo) {
-  const std::string file = testing::TempDir() + "/loopback_token";
-  ASSERT_OK(WriteTokenFile(file, "0123456789abcdef"));
-  const auto options = ReadHttp("127.0.0.1:8080", file, "/tls");
+  const auto options = ReadHttp("127.0.0.1:8080", "0123456789abcdef", "/tls");
   ASSERT_OK(options);
   EXPECT_EQ(options->token, "0123456789abcdef");
 }
@@ -32,14 +29,11 @@ TEST(ReadHttpTest, WhereTheServerWantsATokenReadersNeedItOnLoopbackToo) {
 TEST(ReadHttpTest, OffLoopbackItDoes) {
   EXPECT_THAT(ReadHttp("0.0.0.0:8080", "", ""),
               StatusIs(kInvalid, AllOf(HasSubstr("--http: 0.0.0.0"), HasSubstr("--token-file"))));
-  const std::string file = testing::TempDir() + "/http_token";
-  ASSERT_OK(WriteTokenFile(file, "0123456789abcdef"));
-  const auto options = ReadHttp("0.0.0.0:8080", file, "");
+  const auto options = ReadHttp("0.0.0.0:8080", "0123456789abcdef", "");
   ASSERT_OK(options);
   EXPECT_EQ(options->token, "0123456789abcdef");
-  EXPECT_THAT(ReadHttp("0.0.0.0:8080", file, "/tls"), StatusIs(kInvalid, HasSubstr("encrypted")));
-  EXPECT_THAT(ReadHttp("0.0.0.0:8080", file + "x", ""),
-              StatusIs(kInvalid, HasSubstr("--token-file: ")));
+  EXPECT_THAT(ReadHttp("0.0.0.0:8080", "0123456789abcdef", "/tls"),
+              StatusIs(kInvalid, HasSubstr("encrypted")));
 }
 
 TEST(ReadHttpTest, WhatIsNoAddressIsNamed) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "launcher/environment/interruptible.h"
 #include "rendezvous/log/sqlite_log.h"
 
 namespace cadre::launcher {
@@ -21,6 +22,7 @@ constexpr std::chrono::seconds kPatience(3);
 // Waits as long as it takes, and says so.
 absl::StatusOr<log::OpenedLog> Open(const log::SqliteLogOptions& options) {
   auto opening = std::async(std::launch::async, [&] { return log::OpenSqliteLog(options); });
+  const Interruptible wait;
   if (opening.wait_for(kPatience) == std::future_status::timeout) {
     fprintf(
         stderr,

@@ -117,7 +117,11 @@ absl::StatusOr<agent::ClusterAgentOptions> Read(const Settings& settings) {
   options.start.launcher = std::filesystem::read_symlink("/proc/self/exe", error).string();
   options.start.tls_dir = settings.GetOr("tls-dir", "");
   if (!options.start.tls_dir.empty()) {
-    options.start.tls_dir = std::filesystem::absolute(options.start.tls_dir).string();
+    options.start.tls_dir = std::filesystem::absolute(options.start.tls_dir, error).string();
+    if (error) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tls-dir: the current directory: ", error.message(), "; change to another one"));
+    }
   }
   options.start.local_addr = settings.GetOr("local-addr", "");
   options.start.environment = settings.environment();

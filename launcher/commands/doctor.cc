@@ -3,10 +3,8 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <optional>
@@ -19,6 +17,7 @@
 #include "agent/workers/gpus.h"
 #include "agent/workers/python/warm_trial.h"
 #include "base/exit_codes.h"
+#include "base/user_directory.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/table.h"
 #include "launcher/environment/python.h"
@@ -81,21 +80,10 @@ std::vector<Finding> Containment() {
           finding("GPUs of jobs", found.devices, "lets jobs open no GPUs but their own")};
 }
 
-Finding RuntimeDirectory() {
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
-  const std::string parent = runtime != nullptr && runtime[0] != '\0' ? runtime : "/tmp";
-  if (access(parent.c_str(), W_OK | X_OK) != 0) {
-    return {"runtime directory", "fix",
-            absl::StrCat(parent, " is not writable; set XDG_RUNTIME_DIR to a directory of yours")};
-  }
-  const std::string own = absl::StrCat(parent, "/cadre-", getuid());
-  struct stat info;
-  if (lstat(own.c_str(), &info) == 0 &&
-      (!S_ISDIR(info.st_mode) || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
-    return {"runtime directory", "fix",
-            absl::StrCat(own, " must be a directory of yours with mode 0700; remove it")};
-  }
-  return {"runtime directory", "ok", own};
+Finding Directory() {
+  const absl::StatusOr<std::string> own = RuntimeDirectory();
+  if (!own.ok()) return {"runtime directory", "fix", std::string(own.status().message())};
+  return {"runtime directory", "ok", *own};
 }
 
 Finding Gpus() {
@@ -187,7 +175,7 @@ int Run(const Parsed& parsed) {
   nlohmann::json json = nlohmann::json::array();
   std::vector<Finding> findings = Supervisor();
   for (Finding& finding : Containment()) findings.push_back(std::move(finding));
-  for (const auto check : {RuntimeDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
+  for (const auto check : {Directory, Loopback, Files, Cpus, Gpus, Nccl}) {
     findings.push_back(check());
   }
   // That of `cadre run` unless another one is named.

@@ -94,7 +94,9 @@ int RunHosts(const Parsed& parsed, const Settings& settings) {
   identity.launch = "hostfile";
   identity.nodes = static_cast<uint32_t>(hosts->size());
   identity.endpoint_host = (*hosts)[0].name;
-  if (settings.Get("standalone").has_value()) {
+  const absl::StatusOr<bool> standalone = settings.Switch("standalone");
+  if (!standalone.ok()) return Fail(kExitUsage, standalone.status().message());
+  if (*standalone) {
     return Fail(kExitUsage, "--standalone is this node alone; leave it or --hostfile out");
   }
   if (const auto endpoint = settings.Get("rdzv-endpoint")) {
@@ -132,8 +134,9 @@ int Run(const Parsed& parsed) {
   environment["PYTHON_EXEC"] = PythonFor(environment, ThisProgram());
   const Settings settings(parsed, std::move(environment), RunFlags());
   if (settings.Get("hostfile").has_value()) return RunHosts(parsed, settings);
-  const bool together = identity->has_value() && (*identity)->local_tasks > 1 &&
-                        !settings.Get("standalone").has_value();
+  const absl::StatusOr<bool> standalone = settings.Switch("standalone");
+  if (!standalone.ok()) return Fail(kExitUsage, standalone.status().message());
+  const bool together = identity->has_value() && (*identity)->local_tasks > 1 && !*standalone;
   if (!together) return RunHere(settings, *identity, [](int) {});
   // Where a launch has no name, what started all of this node's tasks has a process id.
   const std::string launch =

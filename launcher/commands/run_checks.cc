@@ -18,6 +18,9 @@
 #include "absl/strings/string_view.h"
 #include "agent/run_files.h"
 #include "base/status_macros.h"
+#include "launcher/attach/state_directory.h"
+#include "launcher/spec/utf8_fields.h"
+#include "proto/rendezvous.pb.h"
 
 namespace cadre::launcher {
 namespace {
@@ -101,6 +104,19 @@ std::string WhyNotFound(const RunOptions& options) {
   return absl::StrCat(program, " is to be run by ", words[0], ", which is not there");
 }
 
+// What a server keeps or other nodes hear; a launcher that is alone sends nothing to anybody.
+absl::Status CheckTexts(const RunOptions& options) {
+  const bool keeps = !options.state_dir.empty() && options.state_dir != kNoStateDir;
+  if (options.endpoints.empty() && !keeps) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckUtf8Fields(options.job));
+  v1::Join join;
+  join.set_node(options.node_name);
+  join.set_address(options.local_addr);
+  join.set_master_addr(options.master_addr);
+  for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
+  return CheckUtf8Fields(join);
+}
+
 }  // namespace
 
 absl::Status CheckNode(RunOptions& options) {
@@ -111,6 +127,7 @@ absl::Status CheckNode(RunOptions& options) {
   if (!missing.empty()) options.notices.push_back(missing);
   const std::string logs = Absolute(options.job.logs().dir());
   options.job.mutable_logs()->set_dir(logs);
+  RETURN_IF_ERROR(CheckTexts(options));
   return CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs);
 }
 

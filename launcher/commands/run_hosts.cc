@@ -27,6 +27,7 @@
 #include "base/token.h"
 #include "launcher/attach/security.h"
 #include "launcher/environment/endpoint.h"
+#include "launcher/environment/interruptible.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
 #include "rendezvous/host/core_thread.h"
@@ -40,6 +41,8 @@ namespace {
 
 constexpr char kSsh[] = "ssh -o BatchMode=yes";
 constexpr int kSshFailed = 255;
+// A scheduler's, that the nodes are wanted back.
+constexpr int kWarning = SIGUSR1;
 // A hundred thousand hosts with what may stand beside them.
 constexpr size_t kMaxHostfileBytes = size_t{16} << 20;
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
@@ -173,6 +176,7 @@ class HostsRun {
     sigset_t signals;
     sigemptyset(&signals);
     for (const int signal : options_.signals) sigaddset(&signals, signal);
+    sigaddset(&signals, kWarning);
     signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     while (Running() > 0) {
       std::vector<pollfd> fds = {{signals_, POLLIN, 0}};
@@ -191,6 +195,7 @@ class HostsRun {
     }
     const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
     if (!missing_ && job.ok() && job->has_verdict()) return job->verdict().exit_status();
+    if (cancelled_ == kWarning) return kExitTryLater;
     if (cancelled_ > 0) return kExitSignalBase + cancelled_;
     return status_;
   }
@@ -214,9 +219,15 @@ class HostsRun {
 
   void OnSignal(int signal) {
     const bool again = cancelled_ > 0;
+    const bool warning = signal == kWarning;
+    if (warning && again) return;
     cancelled_ = signal;
     const bool known =
-        core_.Cancel(options_.job.name(), "at the host that started it", signal).ok();
+        core_
+            .Cancel(options_.job.name(),
+                    absl::StrCat(warning ? "SIGUSR1 " : "", "at the host that started it"), signal,
+                    warning ? v1::PREEMPTED : v1::CANCELLED)
+            .ok();
     if (known && !again) return;
     // No launcher has come so far, or the user does not want to wait.
     for (const Remote& remote : remotes_) {
@@ -270,6 +281,7 @@ class HostsRun {
 
 // Where this machine is reached from the hosts: loopback only when all of them are this machine.
 absl::StatusOr<std::string> ServingAddress(const std::vector<HostfileHost>& hosts) {
+  const Interruptible wait;
   std::string address = "127.0.0.1";
   for (const HostfileHost& host : hosts) {
     absl::StatusOr<ResolvedEndpoint> at = Resolve({host.name, 1});

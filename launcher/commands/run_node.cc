@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<web::Dashboard>> StartDashboard(const RunOptions&
     return nullptr;
   }
   ASSIGN_OR_RETURN(web::DashboardOptions http,
-                   ReadHttp(options.http, options.token_file, options.tls_dir));
+                   ReadHttp(options.http, attachment.token, options.tls_dir));
   http.log_dir = options.job.logs().dir();
   if (attachment.server != nullptr) {
     http.token_now = [server = attachment.server.get()] { return server->token(); };
@@ -199,6 +199,18 @@ void EndWithStandardInput() {
   _exit(status);
 }
 
+// Where other machines cannot come to a server of ours, though its name is not loopback's: why.
+std::string OnlyHere(const RunOptions& options, const Attachment& attachment) {
+  if (attachment.serves_at.empty()) return "";
+  for (const Endpoint& endpoint : options.endpoints) {
+    if (HostPort(endpoint.host, endpoint.port) != attachment.serves) continue;
+    if (SaysWhereItIs(endpoint.host)) continue;
+    return absl::StrCat(", on this machine only: ", endpoint.host, " is ", attachment.serves_at,
+                        " here");
+  }
+  return "";
+}
+
 void Announce(const RunOptions& options, const Attachment& attachment, uint32_t slots,
               const std::vector<std::string>& notices, RunDisplay& display) {
   for (const std::string& notice : notices) display.Line(notice);
@@ -211,6 +223,7 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
   }
   if (!attachment.serves.empty()) {
     display.Line(absl::StrCat("serving the rendezvous at ", attachment.serves,
+                              OnlyHere(options, attachment),
                               attachment.replica != nullptr ? ", in reserve until it leads" : ""));
   }
 }
@@ -226,7 +239,8 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor =
       found.adoption ? std::move(found.adoption->supervisor) : supervisor::Client::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
-  absl::StatusOr<Attachment> attachment = Attach(options, etcd);
+  absl::StatusOr<Attachment> attachment =
+      Attach(options, etcd, [](const std::string& line) { Fail(0, line); });
   if (!attachment.ok()) {
     const bool usage = absl::IsInvalidArgument(attachment.status());
     // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.

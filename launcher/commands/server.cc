@@ -22,6 +22,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/environment/endpoint.h"
+#include "launcher/environment/interruptible.h"
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
 #include "rendezvous/host/core_thread.h"
@@ -87,6 +88,7 @@ struct Asked {
 };
 
 absl::StatusOr<Asked> Read(const Settings& settings) {
+  const Interruptible wait;
   Asked asked;
   const std::string port_text = settings.GetOr("port", absl::StrCat(kDefaultRendezvousPort));
   const absl::StatusOr<uint32_t> port = ParseCount(port_text);
@@ -115,7 +117,8 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
   asked.insecure = insecure && !at->loopback;
   const std::string http = settings.GetOr("http", "");
   if (!http.empty()) {
-    ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file, asked.listen.security.tls_dir));
+    ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file.empty() ? "" : token.token,
+                                          asked.listen.security.tls_dir));
     asked.http->log_dir = settings.GetOr("log-dir", "");
   }
   ASSIGN_OR_RETURN(asked.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));

@@ -7,7 +7,9 @@
 #include <deque>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "agent/cluster/part_start.h"
 #include "base/exit_codes.h"
@@ -20,6 +22,7 @@
 #include "launcher/flags/run_options.h"
 #include "launcher/slurm/job_script.h"
 #include "launcher/spec/reader.h"
+#include "launcher/spec/utf8_fields.h"
 
 namespace cadre::launcher {
 namespace {
@@ -37,8 +40,14 @@ std::vector<Flag> Flags() {
 }
 
 // Where nodes look for it as well.
-std::string Absolute(const std::string& path) {
-  return std::filesystem::absolute(path.empty() ? "." : path).lexically_normal().string();
+absl::StatusOr<std::string> WorkingDir(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute =
+      std::filesystem::absolute(path.empty() ? "." : path, error);
+  if (!error) return absolute.lexically_normal().string();
+  return absl::InvalidArgumentError(
+      absl::StrCat("working_dir: the current directory: ", error.message(),
+                   "; change to another one, or give the job's file an absolute working_dir"));
 }
 
 // Written by the signal handler.
@@ -90,10 +99,14 @@ int Run(const Parsed& parsed) {
   const auto command = BuildCommand(*settings, {spec->command().begin(), spec->command().end()});
   if (!command.ok()) return Fail(kExitUsage, command.status().message());
   spec->mutable_command()->Assign(command->begin(), command->end());
-  spec->set_working_dir(Absolute(spec->working_dir()));
+  const absl::StatusOr<std::string> working_dir = WorkingDir(spec->working_dir());
+  if (!working_dir.ok()) return Fail(kExitUsage, working_dir.status().message());
+  spec->set_working_dir(*working_dir);
   spec->mutable_logs()->set_dir((std::filesystem::path(spec->working_dir()) / spec->logs().dir())
                                     .lexically_normal()
                                     .string());
+  const absl::Status text = CheckUtf8Fields(*spec);
+  if (!text.ok()) return Fail(kExitUsage, text.message());
   const absl::StatusOr<agent::UserEntry> user = agent::ThisUser();
   if (!user.ok()) return Fail(kExitInternal, user.status().message());
   const auto client = ControlClient::Connect(*settings);

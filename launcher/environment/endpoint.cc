@@ -155,6 +155,20 @@ absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint) {
   return resolved;
 }
 
+bool SaysWhereItIs(const std::string& host) {
+  const std::string name = absl::AsciiStrToLower(host);
+  for (const char* const loopback : {"localhost", "localhost.localdomain", "localhost4",
+                                     "localhost6", "ip6-localhost", "ip6-loopback"}) {
+    if (name == loopback) return true;
+  }
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
 std::string HostPort(absl::string_view address, int port) {
   if (address.find(':') == address.npos) return absl::StrCat(address, ":", port);
   return absl::StrCat("[", address, "]:", port);
@@ -179,6 +193,15 @@ std::string AddressTowards(const std::string& peer, int port) {
   if (fd >= 0) close(fd);
   freeaddrinfo(found);
   return address;
+}
+
+std::string AddressTowardsOthers() {
+  // Addresses of examples (RFC 5737, RFC 3849), which are nobody's.
+  for (const char* const nobody : {"192.0.2.1", "2001:db8::1"}) {
+    const std::string address = AddressTowards(nobody, 1);
+    if (!address.empty()) return address;
+  }
+  return "";
 }
 
 }  // namespace cadre::launcher

@@ -43,12 +43,19 @@ struct ResolvedEndpoint {
 // UNAVAILABLE: the name has no address (now).
 absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint);
 
+// Whether `host` says by itself what it is: an address, or "localhost" or another of its names. Any
+// other name may mean loopback on this machine and an address of the network on others.
+bool SaysWhereItIs(const std::string& host);
+
 // "address:port", with brackets around IPv6.
 std::string HostPort(absl::string_view address, int port);
 
 // The address under which the machine at `peer` (numeric) reaches this one: the source address of a
 // route to it. Sends nothing. Empty when there is no route.
 std::string AddressTowards(const std::string& peer, int port);
+
+// Likewise for machines that are not known: by the default route.
+std::string AddressTowardsOthers();
 
 }  // namespace cadre::launcher
 

@@ -56,6 +56,16 @@ TEST(EndpointTest, Several_AreKeptInOrder) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 16")));
 }
 
+TEST(EndpointTest, WhatSaysWhereItIs) {
+  for (const char* host :
+       {"localhost", "LocalHost", "ip6-localhost", "127.0.1.1", "::1", "10.0.0.1"}) {
+    EXPECT_TRUE(SaysWhereItIs(host)) << host;
+  }
+  for (const char* host : {"head", "head.example", "localhost1", "mylocalhost", ""}) {
+    EXPECT_FALSE(SaysWhereItIs(host)) << host;
+  }
+}
+
 TEST(EndpointTest, Loopback_IsHere) {
   for (const char* host : {"127.0.0.1", "localhost", "::1", "127.3.2.1"}) {
     const auto resolved = Resolve({host, 5});

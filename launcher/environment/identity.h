@@ -25,6 +25,8 @@ struct Identity {
   // Where the node that serves can be reached; empty: it does not say.
   std::string endpoint_host;
   int endpoint_port = 0;
+  // Its name may not be there yet, not even to that node.
+  bool endpoint_comes_later = false;
   // Whether that is this node. Without it, whoever owns the endpoint's address serves.
   std::optional<bool> serves;
   // Every node's name, in order; empty: it does not say.

@@ -185,6 +185,7 @@ TEST(KubernetesTest, IndexedJob_WithItsService) {
       {{"JOB_COMPLETION_INDEX", "2"}, {"HOSTNAME", "train-2"}, {"CADRE_SERVICE", "train-svc"}});
   ASSERT_OK(identity);
   EXPECT_EQ((*identity)->endpoint_host, "train-0.train-svc");
+  EXPECT_TRUE((*identity)->endpoint_comes_later);
   EXPECT_EQ((*identity)->job_name, "train");
   EXPECT_EQ((*identity)->node_rank, 2);
 }

@@ -22,6 +22,7 @@ absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& env
   if (absl::EndsWith(host, suffix) && !service.empty()) {
     identity.node_name = host;
     identity.job_name = host.substr(0, host.size() - suffix.size());
+    identity.endpoint_comes_later = true;
     identity.endpoint_host = absl::StrCat(identity.job_name, "-0.", service);
   }
   return std::optional<Identity>(std::move(identity));

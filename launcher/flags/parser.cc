@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <iterator>
 
 #include "CLI/CLI.hpp"
@@ -62,6 +63,47 @@ absl::Status CheckPositionals(const Command& command, const Parsed& parsed) {
 
 bool IsSpecFile(const std::string& argument) {
   return absl::EndsWith(argument, ".yaml") || absl::EndsWith(argument, ".yml");
+}
+
+bool HasValue(const Command& command, const std::function<bool(const Flag&)>& is_it) {
+  const auto flag = absl::c_find_if(command.flags, is_it);
+  return flag != command.flags.end() && !flag->value.empty();
+}
+
+// Whether the next argument is the value of the last flag in `argument`: "--role", "-r", "-mr".
+bool TakesTheNext(const Command& command, const std::string& argument) {
+  if (absl::StartsWith(argument, "--")) {
+    const std::string name = absl::StrReplaceAll(argument.substr(2), {{"_", "-"}});
+    return HasValue(command, [&](const Flag& flag) { return flag.name == name; });
+  }
+  for (size_t i = 1; i < argument.size(); ++i) {
+    if (HasValue(command, [&](const Flag& flag) { return flag.short_name == argument[i]; })) {
+      return i + 1 == argument.size();
+    }
+  }
+  return false;
+}
+
+// With `--name ""` in place of `--name=`, which CLI11 2.1 takes for a flag that is without its
+// value, and the next argument for that value. What is the program's stays as it is.
+std::vector<std::string> WithEmptyValues(const Command& command,
+                                         const std::vector<std::string>& arguments) {
+  std::vector<std::string> all;
+  size_t i = 0;
+  for (; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& argument = arguments[i];
+    if (!absl::StartsWith(argument, "-") && command.takes_program) break;
+    all.push_back(argument);
+    if (absl::EndsWith(argument, "=") &&
+        TakesTheNext(command, argument.substr(0, argument.size() - 1))) {
+      all.back().pop_back();
+      all.push_back("");
+    } else if (TakesTheNext(command, argument) && i + 1 < arguments.size()) {
+      all.push_back(arguments[++i]);
+    }
+  }
+  all.insert(all.end(), arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
+  return all;
 }
 
 // CLI11's error, or our own words where it has none that a user would understand.
@@ -133,7 +175,8 @@ std::string HelpLine(const Flag& flag) {
 }  // namespace
 
 absl::StatusOr<Parsed> ParseArguments(const Command& command,
-                                      const std::vector<std::string>& arguments) {
+                                      const std::vector<std::string>& given) {
+  const std::vector<std::string> arguments = WithEmptyValues(command, given);
   CLI::App app;
   // The help is ours; CLI11 would exit from within.
   app.set_help_flag();
@@ -150,7 +193,7 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
   try {
     app.parse(reversed);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(ParseError(command, arguments, error));
+    return absl::InvalidArgumentError(ParseError(command, given, error));
   }
 
   Parsed parsed;

@@ -38,6 +38,31 @@ TEST(ParserTest, DashAndUnderscoreAndEquals_AreTheSame) {
   }
 }
 
+TEST(ParserTest, EqualsAndNothing_IsEmptyText) {
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{"--nproc_per_node=", "--env=A", "prog"},
+        {"--nproc-per-node", "", "--env", "A", "prog"},
+        {"--env=A", "--nproc-per-node=", "prog"},
+        {"-m", "--env", "A", "--nproc-per-node=", "--", "prog"}}) {
+    const auto parsed = ParseArguments(Example(), form);
+    ASSERT_OK(parsed);
+    EXPECT_EQ(parsed->Get("nproc-per-node"), "");
+    EXPECT_THAT(parsed->flags.at("env"), ElementsAre("A"));
+    EXPECT_THAT(parsed->rest, ElementsAre("prog"));
+  }
+}
+
+TEST(ParserTest, EqualsAndNothing_OfAValueOrOfTheProgramStays) {
+  const auto parsed = ParseArguments(
+      Example(), {"--env", "--nproc-per-node=", "--env=A=", "prog", "--nproc-per-node="});
+  ASSERT_OK(parsed);
+  EXPECT_THAT(parsed->flags.at("env"), ElementsAre("--nproc-per-node=", "A="));
+  EXPECT_FALSE(parsed->Has("nproc-per-node"));
+  EXPECT_THAT(parsed->rest, ElementsAre("prog", "--nproc-per-node="));
+  EXPECT_THAT(ParseArguments(Example(), {"--", "--nproc-per-node=", "x"})->rest,
+              ElementsAre("--nproc-per-node=", "x"));
+}
+
 TEST(ParserTest, AfterTheProgram_NothingIsOurs) {
   const auto parsed = ParseArguments(
       Example(), {"--standalone", "-m", "prog", "--nproc-per-node", "9", "-m", "--", "--help"});

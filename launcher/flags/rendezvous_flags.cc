@@ -174,7 +174,8 @@ absl::Status TakeRendezvousFlags(const Settings& settings, RunOptions& options) 
 }
 
 absl::Status TakeIdentity(const Settings& settings, const Identity& identity, RunOptions& options) {
-  if (settings.Get("standalone").has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool standalone, settings.Switch("standalone"));
+  if (standalone) return absl::OkStatus();
   if (options.job.nodes().min() == 0 && identity.nodes > 0) {
     options.job.mutable_nodes()->set_min(identity.nodes);
     options.job.mutable_nodes()->set_max(identity.nodes);
@@ -244,6 +245,7 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
         identity->endpoint_port == 0 ? kDefaultRendezvousPort : identity->endpoint_port;
     options.endpoints = {Endpoint{identity->endpoint_host, port}};
     options.serves = identity->serves;
+    options.endpoint_comes_later = identity->endpoint_comes_later;
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -1,10 +1,14 @@
 #include "launcher/flags/run_options.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/keyed_digest.h"
 #include "base/status_macros.h"
 #include "launcher/flags/job_flags.h"
 #include "launcher/flags/rendezvous_flags.h"
@@ -14,6 +18,19 @@
 
 namespace cadre::launcher {
 namespace {
+
+constexpr size_t kMaxNameBytes = 63;
+
+// torchrun takes any text for an id, and two texts are two jobs. Where a name's characters do not
+// tell them apart, a digest does, the same on every node.
+std::string JobNameFromId(absl::string_view id) {
+  constexpr size_t kDigits = 8;
+  std::string name = JobNameFrom(id);
+  if (name == id) return name;
+  const std::string digest = absl::BytesToHexString(KeyedDigest("cadre rdzv-id", id));
+  name.resize(std::min(name.size(), kMaxNameBytes - 1 - kDigits));
+  return absl::StrCat(name, "-", digest.substr(0, kDigits));
+}
 
 absl::Status ChooseName(const Settings& settings, const std::optional<Identity>& identity,
                         const std::vector<std::string>& program, v1::JobSpec& job) {
@@ -26,7 +43,7 @@ absl::Status ChooseName(const Settings& settings, const std::optional<Identity>&
   }
   const std::string id = settings.GetOr("rdzv-id", "");
   if (!id.empty() && id != "none") {
-    job.set_name(JobNameFrom(id));
+    job.set_name(JobNameFromId(id));
   } else if (job.name().empty() && identity.has_value() && !identity->job_name.empty()) {
     job.set_name(JobNameFrom(identity->job_name));
   } else if (job.name().empty()) {
@@ -46,7 +63,7 @@ std::string JobNameFrom(absl::string_view text) {
     name += good ? c : '-';
   }
   while (!name.empty() && name[0] == '-') name.erase(0, 1);
-  if (name.size() > 63) name.resize(63);
+  if (name.size() > kMaxNameBytes) name.resize(kMaxNameBytes);
   return name.empty() ? "job" : name;
 }
 

@@ -42,6 +42,8 @@ struct RunOptions {
   std::vector<Endpoint> endpoints;
   // Whether this node serves there. Without it, whoever owns the endpoint's address does.
   std::optional<bool> serves;
+  // As Identity has it.
+  bool endpoint_comes_later = false;
   // Names the token that the launchers of one launch share (Identity); empty: they share none.
   std::string launch;
   int node_rank = -1;

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -10,35 +11,18 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "launcher/flags/job_flags.h"
-#include "launcher/flags/parser.h"
+#include "launcher/flags/resolve_for_test.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/reader.h"
 
 namespace cadre::launcher {
 namespace {
 
+using for_test::Resolve;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
-
-Command RunCommand() {
-  Command command;
-  command.name = "run";
-  command.takes_program = true;
-  command.flags = RunFlags();
-  return command;
-}
-
-absl::StatusOr<RunOptions> Resolve(const std::vector<std::string>& arguments,
-                                   std::map<std::string, std::string> environment = {},
-                                   std::optional<v1::JobSpec> spec = std::nullopt,
-                                   std::optional<Identity> identity = std::nullopt) {
-  absl::StatusOr<Parsed> parsed = ParseArguments(RunCommand(), arguments);
-  if (!parsed.ok()) return parsed.status();
-  return ResolveRun(Settings(*parsed, std::move(environment), RunFlags()), std::move(spec),
-                    identity);
-}
 
 // A line each: the flag, and a value it takes.
 std::vector<std::vector<std::string>> TorchrunFlags() {
@@ -92,7 +76,7 @@ TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
   EXPECT_EQ(job.workers_per_node().count(), 4u);
   EXPECT_EQ(options->endpoints[0].host, "head");
   EXPECT_EQ(options->endpoints[0].port, 1234);
-  EXPECT_EQ(job.name(), "my-job");
+  EXPECT_EQ(job.name(), "my-job-6bd555e6");
   EXPECT_EQ(job.rendezvous().join_timeout().seconds(), 60);
   EXPECT_EQ(job.rendezvous().settle().seconds(), 5);
   EXPECT_EQ(job.restart().max(), 3u);
@@ -143,29 +127,6 @@ TEST(RunOptionsTest, AFlagThatTookTheProgramForItsValue_IsNamed) {
   EXPECT_THAT(Resolve({"--max-restarts", "train.py"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "--max-restarts: expected a number, got 'train.py'"));
-}
-
-TEST(RunOptionsTest, PortZero_IsForAJobOfOneNodeOnly) {
-  for (const char* endpoint : {"localhost:0", "[::1]:0"}) {
-    const auto one = Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "c10d", "train"});
-    ASSERT_OK(one);
-    EXPECT_THAT(one->endpoints, IsEmpty());
-    EXPECT_THAT(Resolve({"--rdzv-endpoint", endpoint, "--nnodes", "1:2", "train"}),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("for 1 to 2 nodes")));
-  }
-}
-
-TEST(RunOptionsTest, ANodeRankOutOfRange_IsRefused) {
-  const std::vector<std::string> two = {"--nnodes", "2", "--rdzv-endpoint", "head", "--node-rank"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), two.begin(), two.end());
-    return Resolve(more);
-  };
-  EXPECT_OK(with({"1", "train"}));
-  EXPECT_OK(with({"2", "--spares", "1", "train"}));
-  EXPECT_THAT(with({"2", "train"}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       "--node-rank: expected a rank from 0 to 1 of 2 nodes, got '2'"));
 }
 
 TEST(RunFlagsTest, FifteenAreOfAnOrdinaryDay) {
@@ -301,31 +262,6 @@ TEST(RunOptionsTest, StrictFencing_IsOffUnlessAskedFor) {
   EXPECT_TRUE(Resolve({"--strict-fencing", "x"})->strict_fencing);
 }
 
-TEST(RunOptionsTest, Identity_FillsWhatFlagsLeaveOpen) {
-  Identity slurm;
-  slurm.source = "Slurm";
-  slurm.nodes = 2;
-  slurm.node_rank = 1;
-  slurm.node_name = "n2";
-  slurm.node_names = {"n1", "n2"};
-  slurm.endpoint_host = "n1";
-  slurm.endpoint_port = 23456;
-  slurm.job_name = "slurm-17-0";
-  auto options = Resolve({"x"}, {}, std::nullopt, slurm);
-  ASSERT_OK(options);
-  EXPECT_EQ(options->job.nodes().min(), 2u);
-  EXPECT_EQ(options->endpoints[0].host, "n1");
-  EXPECT_EQ(options->endpoints[0].port, 23456);
-  EXPECT_EQ(options->job.name(), "slurm-17-0");
-  EXPECT_THAT(options->expected_nodes, ElementsAre("n1", "n2"));
-  options = Resolve({"--nnodes", "1:2", "--rdzv-endpoint", "other", "x"}, {}, std::nullopt, slurm);
-  ASSERT_OK(options);
-  EXPECT_EQ(options->job.nodes().min(), 1u);
-  EXPECT_EQ(options->endpoints[0].host, "other");
-  // Slurm's list does not override --standalone.
-  EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
-}
-
 TEST(RunOptionsTest, WhatTheVariableTellsATorchrunBeneathIsAcceptedHere) {
   const auto options = Resolve({"--standalone", "x"}, {{"PET_RDZV_BACKEND", "cadre"}});
   ASSERT_OK(options);
@@ -378,13 +314,6 @@ TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("PET_NNODES")));
   EXPECT_THAT(Resolve({"x"}, {{"PET_STANDALONE", "maybe"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("PET_STANDALONE")));
-}
-
-TEST(RunOptionsTest, JobNames_ComeFromTheProgram) {
-  EXPECT_EQ(Resolve({"/a/b/Train_1.py"})->job.name(), "train-1");
-  EXPECT_EQ(Resolve({"/bin/true"})->job.name(), "true");
-  EXPECT_EQ(JobNameFrom("___"), "job");
-  EXPECT_EQ(JobNameFrom(std::string(100, 'x')).size(), 63u);
 }
 
 }  // namespace

@@ -2,10 +2,26 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 
 namespace cadre::launcher {
+namespace {
+
+// Variables that have a flag's name and that something else has set: what workers have for the
+// library, and what Kubernetes gives every pod for a service that is called "cadre" or
+// "cadre-master".
+bool IsOfAnother(const std::map<std::string, std::string>& environment, absl::string_view variable,
+                 absl::string_view value) {
+  const bool workers = variable == "CADRE_TOKEN_FILE" || variable == "CADRE_GENERATION" ||
+                       variable == "CADRE_ENCRYPT";
+  if (workers) return environment.count("CADRE_AGENT") > 0;
+  return absl::EndsWith(variable, "_PORT") && absl::StartsWith(value, "tcp://");
+}
+
+}  // namespace
 
 Settings::Settings(Parsed parsed, std::map<std::string, std::string> environment,
                    const std::vector<Flag>& flags, std::map<std::string, Setting> file)
@@ -21,7 +37,8 @@ std::optional<Setting> Settings::FromSurroundings(const std::string& name) const
     if (prefix[0] == 'P' && !torchrun) continue;
     const std::string variable = absl::StrCat(prefix, suffix);
     const auto it = environment_.find(variable);
-    if (it != environment_.end() && !it->second.empty()) return Setting{it->second, variable};
+    if (it == environment_.end() || it->second.empty()) continue;
+    if (!IsOfAnother(environment_, variable, it->second)) return Setting{it->second, variable};
   }
   const auto it = file_.find(name);
   return it == file_.end() ? std::nullopt : std::optional<Setting>(it->second);

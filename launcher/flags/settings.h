@@ -26,7 +26,9 @@ class Settings {
   Settings(Parsed parsed, std::map<std::string, std::string> environment,
            const std::vector<Flag>& flags, std::map<std::string, Setting> file = {});
 
-  // CADRE_ and PET_ variables that are empty count as unset.
+  // CADRE_ and PET_ variables that are empty count as unset, and so do those that are not meant for
+  // a flag: CADRE_TOKEN_FILE, CADRE_GENERATION and CADRE_ENCRYPT within a worker, and Kubernetes'
+  // CADRE_PORT=tcp://....
   std::optional<Setting> Get(const std::string& name) const;
   std::string GetOr(const std::string& name, const std::string& fallback) const;
   // Every value of a repeated flag; a variable holds one.

@@ -75,7 +75,7 @@ void Core::Dispatch(const Event& event) {
     jobs_.CallDropped(call->second, dropped->call);
     calls_.erase(call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
-    jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal);
+    jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal, cancelled->cause);
   } else if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
     jobs_.Submit(*submitted->spec, submitted->user, submitted->request_id);
   } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {

@@ -35,11 +35,12 @@ struct StoreCallDropped {
   CallId call;
 };
 
-// A user ends a job.
+// A user ends a job; PREEMPTED: a scheduler does, and it is to go on later.
 struct JobCancelled {
   std::string job;
   std::string reason;
   int signal = 0;
+  v1::FailureCause cause = v1::CANCELLED;
 };
 
 // A user puts a job into the cluster's queue. Core::MaySubmit has been asked.

@@ -221,11 +221,10 @@ void CoreThread::AskView(ViewDone done) {
   });
 }
 
-void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int signal,
-                           StatusDone done, OwnerCheck may) {
-  JobCancelled cancelled{std::string(job), std::string(reason), signal};
-  state_->Ask(std::move(done), [host = &state_->host, cancelled = std::move(cancelled),
-                                may = std::move(may)] { return host->Cancel(cancelled, may); });
+void CoreThread::AskCancel(const JobCancelled& cancelled, StatusDone done, OwnerCheck may) {
+  state_->Ask(std::move(done), [host = &state_->host, cancelled, may = std::move(may)] {
+    return host->Cancel(cancelled, may);
+  });
 }
 
 void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may) {
@@ -286,9 +285,10 @@ absl::StatusOr<std::vector<v1::JobStatus>> CoreThread::AllStatuses() {
 }
 
 absl::StatusOr<v1::JobStatus> CoreThread::Cancel(absl::string_view job, absl::string_view reason,
-                                                 int signal) {
+                                                 int signal, v1::FailureCause cause) {
+  const JobCancelled cancelled{std::string(job), std::string(reason), signal, cause};
   return WaitFor<absl::StatusOr<v1::JobStatus>>(
-      [&](StatusDone done) { AskCancel(job, reason, signal, std::move(done)); });
+      [&](StatusDone done) { AskCancel(cancelled, std::move(done)); });
 }
 
 }  // namespace cadre::host

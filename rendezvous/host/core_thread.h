@@ -91,8 +91,7 @@ class CoreThread {
   // The whole server, for /metrics.
   using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
   void AskView(ViewDone done);
-  void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done,
-                 OwnerCheck may = nullptr);
+  void AskCancel(const JobCancelled& cancelled, StatusDone done, OwnerCheck may = nullptr);
 
   // Errors: as Core::MaySubmit and, where the caller may not use the job that has the name,
   // Core::RefuseName; or why the state cannot be saved, and then the message says whether the job
@@ -113,7 +112,8 @@ class CoreThread {
   // thread itself.
   absl::StatusOr<v1::JobStatus> Status(absl::string_view job);
   absl::StatusOr<std::vector<v1::JobStatus>> AllStatuses();
-  absl::StatusOr<v1::JobStatus> Cancel(absl::string_view job, absl::string_view reason, int signal);
+  absl::StatusOr<v1::JobStatus> Cancel(absl::string_view job, absl::string_view reason, int signal,
+                                       v1::FailureCause cause = v1::CANCELLED);
 
  private:
   struct State;

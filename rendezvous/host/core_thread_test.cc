@@ -152,6 +152,14 @@ TEST_F(CoreThreadTest, CancelEndsTheJobOnce) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has ended")));
 }
 
+TEST_F(CoreThreadTest, OneThatASchedulerCancelsIsWorthTryingLater) {
+  const auto node = AddNode("node0", 2, 2);
+  ASSERT_TRUE(node->Await(v1::ServerMessage::kWelcome));
+  const auto job = core_->Cancel("job", "SIGUSR1", 10, v1::PREEMPTED);
+  ASSERT_OK(job);
+  EXPECT_EQ(job->verdict().exit_status(), 75);
+}
+
 TEST_F(CoreThreadTest, UnknownJob) {
   EXPECT_THAT(core_->Status("none"), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(core_->Cancel("none", "", 0), StatusIs(absl::StatusCode::kNotFound));

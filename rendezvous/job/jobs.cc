@@ -216,9 +216,10 @@ void Jobs::CallDropped(const std::string& name, CallId call) {
   With(name, [&](Job& job) { job.CallDropped(call); });
 }
 
-void Jobs::Cancel(const std::string& name, const std::string& reason, int signal) {
+void Jobs::Cancel(const std::string& name, const std::string& reason, int signal,
+                  v1::FailureCause cause) {
   if (Find(name) == nullptr) return;
-  With(name, [&](Job& job) { job.Cancel(reason, signal, v1::CANCELLED); });
+  With(name, [&](Job& job) { job.Cancel(reason, signal, cause); });
 }
 
 void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {

@@ -84,7 +84,7 @@ void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
       REQUEST_OF(service, CancelJob), [](const Admitted& admitted, const auto& call) {
         if (!Passes(call, MayLook(admitted.bearer))) return;
         constexpr int kNoSignal = 0;
-        admitted.core->AskCancel(call->request().name(), call->request().reason(), kNoSignal,
+        admitted.core->AskCancel({call->request().name(), call->request().reason(), kNoSignal},
                                  EndOf<v1::JobStatus>(call), OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(

@@ -98,6 +98,16 @@ TEST_F(HostfileTest, CtrlC_EndsTheJobOnAllHosts) {
   for (const ProbeLine& probe : probes) EXPECT_TRUE(WaitGone(probe.pid, kPatience));
 }
 
+TEST_F(HostfileTest, ASchedulersWarning_EndsTheJobOnAllHostsToGoOnLater) {
+  const auto run = Run(kHosts, {probe_});
+  const std::vector<ProbeLine> probes = NextProbes(*run, 3, kPatience);
+  ASSERT_EQ(probes.size(), 3u) << Said(*run);
+  run->Kill(SIGUSR1);
+  EXPECT_EQ(run->Wait(kPatience), 75) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("preempted: SIGUSR1 at the host that started it"));
+  for (const ProbeLine& probe : probes) EXPECT_TRUE(WaitGone(probe.pid, kPatience));
+}
+
 TEST_F(HostfileTest, HostOutOfReach_IsNamedAndEndsTheJob) {
   const auto run = Run("node1\nnode3\n", {probe_});
   EXPECT_EQ(run->Wait(kPatience), 69) << Said(*run);

@@ -1,4 +1,5 @@
 // Bad input gets one clear line and the right status; nothing hangs.
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "tests/end_to_end/launch.h"
 #include "tests/testing/loopback_socket.h"
@@ -159,20 +161,83 @@ INSTANTIATE_TEST_SUITE_P(
                 {"99999"}}),
     [](const auto& info) { return info.param.name; });
 
+std::unique_ptr<Process> RunBelowADirectoryThatIsGone(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {
+      "-c", R"(cadre=$PWD/$1; shift; cd "$0" && rmdir "$0" && exec "$cadre" "$@")",
+      MakeTempDir("gone"), kCadre};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  auto run = StartProgram("/bin/sh", all);
+  EXPECT_TRUE(run->Wait().has_value());
+  return run;
+}
+
 TEST(LogDirTest, BelowADirectoryThatIsGone_Status64AndSaysSo) {
-  ProcessOptions options;
-  options.argv = {"/bin/sh",
-                  "-c",
-                  R"(cadre=$PWD/$1; shift; cd "$0" && rmdir "$0" && exec "$cadre" "$@")",
-                  MakeTempDir("gone"),
-                  kCadre,
-                  "run",
-                  "--standalone",
-                  "/bin/true"};
-  auto run = RunToEnd(options);
-  ASSERT_OK(run);
-  EXPECT_EQ((*run)->Wait(), 64) << Said(**run);
-  EXPECT_THAT((*run)->standard_error(), HasSubstr("the current directory, below which logs"));
+  const auto run = RunBelowADirectoryThatIsGone({"run", "--standalone", "/bin/true"});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("the current directory, below which logs"));
+}
+
+TEST(GoneDirectoryTest, OfASubmissionOrAnAgent_Status64AndSaysSo) {
+  const std::string job = WriteFile("job.yaml", "name: j\ncommand: [x]\n");
+  const auto submit = RunBelowADirectoryThatIsGone({"submit", job});
+  EXPECT_EQ(submit->Wait(), 64) << Said(*submit);
+  EXPECT_THAT(submit->standard_error(), HasSubstr("working_dir: the current directory: No such"));
+  const auto agent = RunBelowADirectoryThatIsGone({"agent", "--tls-dir", "x"});
+  EXPECT_EQ(agent->Wait(), 64) << Said(*agent);
+  EXPECT_THAT(agent->standard_error(), HasSubstr("--tls-dir: the current directory: No such"));
+}
+
+std::unique_ptr<Process> RunBelowADirectoryThatIsNoText(const std::vector<std::string>& arguments) {
+  const std::string directory = MakeTempDir("no_text") + "/\xe9t\xe9";
+  std::filesystem::create_directory(directory);
+  std::vector<std::string> all = {"-c", R"(cadre=$PWD/$1; shift; cd "$0" && exec "$cadre" "$@")",
+                                  directory, kCadre};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  auto run = StartProgram("/bin/sh", all);
+  EXPECT_TRUE(run->Wait().has_value());
+  return run;
+}
+
+// A server would not read what it has kept, and another node's would not answer.
+TEST(NoTextTest, TheWorkingDirectory_Status64WhereOthersAreToHearOfIt) {
+  const std::string state = MakeTempDir("state");
+  for (const std::vector<std::string>& how : {
+           std::vector<std::string>{"run", "--standalone", "--state-dir", state, "/bin/true"},
+           {"run", "--nnodes", "2", "--rdzv-endpoint", absl::StrCat("127.0.0.1:", FreePort()),
+            "/bin/true"},
+       }) {
+    const auto run = RunBelowADirectoryThatIsNoText(how);
+    EXPECT_EQ(run->Wait(), 64) << Said(*run);
+    EXPECT_THAT(run->standard_error(),
+                AllOf(HasSubstr("logs.dir: '/"), HasSubstr("/\\xe9t\\xe9/logs' is not UTF-8")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(state));
+  const auto alone = RunBelowADirectoryThatIsNoText({"run", "--standalone", "/bin/true"});
+  EXPECT_EQ(alone->Wait(), 0) << Said(*alone);
+}
+
+TEST(NoTextTest, ANodesName_Status64) {
+  const auto run =
+      StartCadre({"run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1", "/bin/true"},
+                 {{"CADRE_NODE_NAME", "n\xe9"}});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("node: 'n\\xe9' is not UTF-8"));
+}
+
+TEST(StandaloneTest, SetToNo_IsNotGiven) {
+  const auto run = StartCadre({"run", "--hostfile", WriteFile("hosts", "localhost\n"),
+                               "--rdzv-endpoint", "head", "/bin/true"},
+                              {{"CADRE_STANDALONE", "0"}});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("--rdzv-endpoint: with --hostfile"));
+}
+
+TEST(RuntimeDirectoryTest, ThatIsNamedAndAbsent_IsNothingToFix) {
+  const auto doctor = StartCadre({"doctor"}, {{"XDG_RUNTIME_DIR", "/nonexistent"}});
+  const auto line = doctor->WaitForLine("runtime directory");
+  ASSERT_TRUE(line.has_value()) << Said(*doctor);
+  EXPECT_THAT(*line, AllOf(HasSubstr(" ok "), HasSubstr("/tmp/cadre-")));
+  EXPECT_TRUE(doctor->Wait().has_value());
 }
 
 TEST(BadProgramTest, Absent_Status127) {
@@ -246,6 +311,29 @@ std::string TokenFile(const std::string& token) {
   const std::string path = WriteFile("token", token + "\n");
   chmod(path.c_str(), 0600);
   return path;
+}
+
+// Whoever writes it keeps the other end open: the job ends with it.
+TEST(TokenTest, FromStandardInput_IsTheDashboardsToo) {
+  for (const std::vector<std::string>& how : {
+           std::vector<std::string>{"run", "--standalone"},
+           {"run", "--nnodes", "1", "--rdzv-endpoint", absl::StrCat("127.0.0.1:", FreePort())},
+           {"server", "--state-dir", "none", "--port", "0"},
+       }) {
+    const std::string pipe = MakePipe();
+    std::vector<std::string> all = {"-c",
+                                    "exec 3<>\"$0\"; echo 0123456789abcdef0123456789abcdef >&3; "
+                                    "exec \"$@\" --http 0.0.0.0:$HTTP --token-file - < \"$0\"",
+                                    pipe, kCadre};
+    all.insert(all.end(), how.begin(), how.end());
+    if (how[0] == "run") {
+      all[1] = absl::StrReplaceAll(all[1], {{" < ", " /bin/true < "}});
+    }
+    auto cadre = StartProgram("/bin/sh", all, {{"HTTP", absl::StrCat(FreePort())}});
+    EXPECT_TRUE(cadre->WaitForLine("dashboard at http://0.0.0.0:").has_value()) << Said(*cadre);
+    if (how[0] == "server") cadre->Kill(SIGTERM);
+    EXPECT_EQ(cadre->Wait(), 0) << Said(*cadre);
+  }
 }
 
 TEST(EndpointTest, WrongToken_Status69AndSaysSo) {

@@ -1,6 +1,7 @@
 // Nothing outlives its launcher: Ctrl-C, and every process of the launcher killed in turn.
 #include <dirent.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -112,6 +113,24 @@ TEST(StoppingTest, Sigterm_AtASpareOfAFixedJob_TheJobGoesOn) {
   EXPECT_EQ(spare->Wait(), 143) << Said(*spare);
   nodes[0]->Kill(SIGINT);
   for (auto& node : nodes) EXPECT_EQ(node->Wait(), 130) << Said(*node);
+}
+
+// Before anything reads the signals it waits as any other program does.
+TEST(StoppingTest, WhoWaitsForItsToken_EndsAtOnce) {
+  const std::string pipe = MakeTempDir("pipe") + "/token";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    auto run = StartProgram(
+        "/bin/sh", {"-c", R"(exec 3<>"$0"; exec "$@" < "$0")", pipe, kCadre, "run", "--nnodes", "2",
+                    "--rdzv-endpoint", absl::StrCat("127.0.0.1:", FreePort()), "--token-file", "-",
+                    "/bin/true"});
+    // That is started before the token is read.
+    ASSERT_TRUE(Eventually([&] { return SupervisorOf(run->pid()) > 0; }));
+    const pid_t supervisor = SupervisorOf(run->pid());
+    run->Kill(signal);
+    EXPECT_EQ(run->Wait(), 128 + signal) << Said(*run);
+    EXPECT_TRUE(WaitGone(supervisor, kGone));
+  }
 }
 
 TEST(StoppingTest, LauncherKilled_NothingIsLeft) {
