@@ -2,13 +2,17 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "cadre/memory_checkpoint.h"
+#include "worker_runtime/memory/spill_directory.h"
 #include "worker_runtime/testing/in_process_workers.h"
 #include "worker_runtime/testing/memory_rig.h"
 
@@ -77,6 +81,10 @@ class MemorySpillTest : public testing::MemoryRig {
     }
     return files;
   }
+  int Directories() const {
+    const fs::directory_iterator all(directory());
+    return static_cast<int>(std::distance(fs::begin(all), fs::end(all)));
+  }
 };
 
 TEST_F(MemorySpillTest, AllNodesMayBeLost) {
@@ -103,6 +111,67 @@ TEST_F(MemorySpillTest, WhatIsInMemoryIsNewer) {
   EXPECT_EQ(StepOfAll(restarted, false), 8);
   LoseAllNodes();
   EXPECT_EQ(StepOfAll(restarted, false), 3);
+}
+
+TEST_F(MemorySpillTest, ASaveThatFailedOnOneRankSpoilsNoLaterOne) {
+  constexpr int64_t kSkipped = 7;
+  testing::InProcessWorkers workers(2, 1);
+  const MonoTime deadline = MonoNow() + absl::Seconds(30);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/false);
+    bool goes_on = true;
+    for (int64_t step = 1; goes_on; ++step) {
+      const std::string state = StateOf(worker.rank(), step);
+      StatePart part = {state.data(), state.size()};
+      const bool fails = worker.rank() == 1 && step == kSkipped;
+      if (fails) part.size = size_t{1} << 60;
+      EXPECT_OK(memory->Save(step, {&part, 1}));
+      EXPECT_EQ(memory->Wait().code(), fails ? StatusCode::kResourceExhausted : StatusCode::kOk);
+      // As the gradients: nobody is a step ahead.
+      const std::string key = absl::StrCat("goes on behind ", step);
+      if (worker.rank() == 0) {
+        const auto whole = memory::SpillDirectory(directory(), 0, 2).Whole();
+        const bool is_there = !whole.empty() && whole.front().step > kSkipped + 40;
+        EXPECT_OK(worker.Set(key, is_there || MonoNow() > deadline ? "no" : "yes"));
+      }
+      const auto said = worker.Get(key, kLong);
+      EXPECT_OK(said);
+      goes_on = said.ok() && *said == "yes";
+    }
+  });
+  EXPECT_LT(MonoNow(), deadline);
+  // Two whole ones, and a few of which ranks wrote different steps or are about to write.
+  EXPECT_LE(Directories(), 8);
+  LoseAllNodes();
+  testing::InProcessWorkers restarted(2, 1);
+  EXPECT_GT(StepOfAll(restarted, false), kSkipped + 40);
+}
+
+TEST_F(MemorySpillTest, WhereTrainingWentBackRanksStatesAreOfOneTime) {
+  testing::InProcessWorkers workers(2, 1);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/false);
+    for (int time = 0; time < 30; ++time) {
+      for (int64_t step = 1; step <= 6; ++step) {
+        EXPECT_OK(worker.Barrier("gradients", kLong));
+        const std::string state = absl::StrCat("time ", time);
+        const StatePart part = {state.data(), state.size()};
+        EXPECT_OK(memory->Save(step, {&part, 1}));
+        EXPECT_OK(memory->Wait());
+      }
+    }
+  });
+  LoseAllNodes();
+  testing::InProcessWorkers restarted(2, 1);
+  std::vector<std::string> states(2);
+  restarted.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/false);
+    const auto latest = memory->Latest();
+    ASSERT_OK(latest);
+    ASSERT_TRUE(latest->has_value());
+    states[worker.rank()].assign((*latest)->bytes.begin(), (*latest)->bytes.end());
+  });
+  EXPECT_EQ(states[0], states[1]);
 }
 
 TEST_F(MemorySpillTest, ADamagedStateGivesWayToTheOneBefore_OnAllRanks) {
