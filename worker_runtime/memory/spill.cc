@@ -1,5 +1,6 @@
 #include "worker_runtime/memory/spill.h"
 
+#include <chrono>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@ namespace {
 
 constexpr char kKey[] = "memory/spill";
 constexpr size_t kTokenChars = 8;
+// Long for a store that is there. Training waits once so long where it is away.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+// A call that waits itself is given up sooner than one that is to be answered at once.
+constexpr std::chrono::nanoseconds kHearing = std::chrono::milliseconds(1);
 // That comes, that is being written, and before it that a rank may only just have begun with.
 constexpr size_t kTurnsLeftAlone = 3;
 
@@ -26,28 +31,44 @@ constexpr size_t kTurnsLeftAlone = 3;
 
 Spill::Spill(Worker& worker, std::string directory, int rank, int ranks,
              std::chrono::nanoseconds every)
-    : worker_(worker), directory_(std::move(directory), rank, ranks), every_(every) {}
+    : worker_(worker),
+      directory_(std::move(directory), rank, ranks),
+      every_(every),
+      calls_(kPatience) {}
 
 Spill::~Spill() {
   if (thread_.joinable()) thread_.join();
 }
 
 void Spill::Schedule(int64_t step) {
+  // What is said late, others hear too late. First it must answer again.
+  if (calls_.is_late()) {
+    Ask().status().IgnoreError();
+    return;
+  }
   const std::vector<std::string> entries = absl::StrSplit(schedule_, ';', absl::SkipEmpty());
   const std::string before = entries.empty() ? "" : absl::StrCat(entries.back(), ";");
   const std::string token = RandomToken().substr(0, kTokenChars);
   const std::string after = absl::StrCat(before, step, " ", token, ";");
   said_.push_back(token);
-  // A store that does not answer just now is asked again at the next save.
-  if (!worker_.Set(kKey, after).ok()) return;
+  const Result<std::string> said = calls_.Make([this, after]() -> Result<std::string> {
+    RETURN_IF_ERROR(worker_.Set(kKey, after));
+    return after;
+  });
+  // Not this turn then: at the next save it says another one.
+  if (!said.ok()) return;
   schedule_ = after;
   said_at_ = step;
   last_ = MonoNow();
   has_begun_ = true;
 }
 
+Result<std::string> Spill::Ask() {
+  return calls_.Make([this] { return worker_.Get(kKey, kHearing); });
+}
+
 void Spill::Hear() {
-  Result<std::string> said = worker_.Get(kKey, std::chrono::nanoseconds(0));
+  Result<std::string> said = Ask();
   if (!said.ok()) return;
   if (std::exchange(has_gone_back_, false)) outdated_ = *said;
   schedule_ = *std::move(said);

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/time.h"
+#include "cadre/result.h"
 #include "cadre/status.h"
 #include "cadre/worker.h"
+#include "worker_runtime/memory/bounded_call.h"
 #include "worker_runtime/memory/files/memory_slots.h"
 #include "worker_runtime/memory/spill_directory.h"
 
@@ -25,7 +27,7 @@ class Spill {
  public:
   // `rank` of `ranks` states, as SpillDirectory has them. `worker` must outlive it.
   Spill(Worker& worker, std::string directory, int rank, int ranks, std::chrono::nanoseconds every);
-  // Waits for what is being written.
+  // Waits for what is being written, and for a call to the store.
   ~Spill();
   Spill(const Spill&) = delete;
   Spill& operator=(const Spill&) = delete;
@@ -33,7 +35,7 @@ class Spill {
   const SpillDirectory& directory() const { return directory_; }
 
   // After each commit of this generation: writes it, where that is its turn, from its slot, which
-  // is reserved meanwhile. Does not wait for that.
+  // is reserved meanwhile. Does not wait for that, and a moment at most for the store.
   void Committed(const SavedStep& saved, MemorySlots& slots);
   // What the last write ended with, said once.
   Status TakeProblem();
@@ -44,7 +46,8 @@ class Spill {
   // Empty: it is not that one's turn.
   std::string TokenFor(int64_t step);
   void Schedule(int64_t step);
-  // What rank 0 has said.
+  // What rank 0 has said, as the store has it.
+  Result<std::string> Ask();
   void Hear();
   // Training goes back: what was said of the steps that it comes to again is not for these.
   void GoBackTo(int64_t step);
@@ -54,6 +57,7 @@ class Spill {
   Worker& worker_;
   const SpillDirectory directory_;
   const std::chrono::nanoseconds every_;
+  BoundedCall calls_;
   MonoTime last_;
   bool has_begun_ = false;
   // Those committed last before this one.
