@@ -120,6 +120,8 @@ void Spill::Committed(const SavedStep& saved, MemorySlots& slots) {
                               : Status(file.status());
     slots.Reserve(std::nullopt);
     if (worker_.rank() == 0) CleanUp();
+    // A problem that stays is said when it begins.
+    if (status.code() != written_.code()) is_said_ = status.ok();
     written_ = status;
     is_writing_ = false;
   };
@@ -142,10 +144,9 @@ void Spill::CleanUp() {
 Status Spill::TakeProblem() {
   if (is_writing_) return OkStatus();
   if (thread_.joinable()) thread_.join();
-  const Status status = std::exchange(written_, OkStatus());
-  if (status.ok()) return status;
-  return Status(status.code(), absl::StrCat("a state was not written to ", directory_.path(), ": ",
-                                            status.message()));
+  if (std::exchange(is_said_, true)) return OkStatus();
+  return Status(written_.code(), absl::StrCat("a state was not written to ", directory_.path(),
+                                              ": ", written_.message()));
 }
 
 }  // namespace cadre::memory

@@ -37,7 +37,7 @@ class Spill {
   // After each commit of this generation: writes it, where that is its turn, from its slot, which
   // is reserved meanwhile. Does not wait for that, and a moment at most for the store.
   void Committed(const SavedStep& saved, MemorySlots& slots);
-  // What the last write ended with, said once.
+  // What went wrong since the last state that was written, said once.
   Status TakeProblem();
 
  private:
@@ -77,6 +77,7 @@ class Spill {
   std::atomic<bool> is_writing_{false};
   // Written by the thread, read once it has been joined.
   Status written_;
+  bool is_said_ = true;
 };
 
 }  // namespace cadre::memory
