@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -151,7 +152,7 @@ class SharedMemoryCommunicator : public Communicator {
   Status RunFromBarrier(Steps& steps, MonoTime deadline);
 
   std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
-  Traffic& TrafficWith(int peer, bool sends);
+  Result<Traffic*> TrafficWith(int peer, bool sends);
 
   // A call that cannot be made: as Fail(), and says why.
   std::shared_ptr<Work> Refuse(const Status& check);
@@ -256,25 +257,30 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, i
   check.Update(backend::CheckBuffer(buffer));
   if (!check.ok()) return Refuse(check);
   if (failed_.load()) return FinishedWork(thread_.status());
-  Traffic& traffic = TrafficWith(peer, sends);
-  return traffic.thread.Enqueue([this, &traffic, buffer, tag, sends]() -> Status {
+  const Result<Traffic*> with = TrafficWith(peer, sends);
+  if (!with.ok()) return Refuse(with.status());
+  return (*with)->thread.Enqueue([this, traffic = *with, buffer, tag, sends]() -> Status {
     const MonoTime deadline = MonoNow() + timeout_;
-    Status status = sends ? traffic.channel.Send(buffer, tag, deadline)
-                          : traffic.channel.Receive(buffer, tag, deadline);
+    Status status = sends ? traffic->channel.Send(buffer, tag, deadline)
+                          : traffic->channel.Receive(buffer, tag, deadline);
     return status.ok() ? status : FailAll(status);
   });
 }
 
-SharedMemoryCommunicator::Traffic& SharedMemoryCommunicator::TrafficWith(int peer, bool sends) {
+Result<SharedMemoryCommunicator::Traffic*> SharedMemoryCommunicator::TrafficWith(int peer,
+                                                                                 bool sends) {
   absl::MutexLock lock(&traffic_mutex_);
-  std::unique_ptr<Traffic>& traffic = traffic_[{peer, sends}];
-  if (traffic == nullptr) {
-    const int from = sends ? rank() : peer, to = sends ? peer : rank();
-    traffic = std::make_unique<Traffic>(
+  const auto found = traffic_.find({peer, sends});
+  if (found != traffic_.end()) return found->second.get();
+  const int from = sends ? rank() : peer, to = sends ? peer : rank();
+  try {
+    auto traffic = std::make_unique<Traffic>(
         Channel(&peers_, peer, ChannelOf(*segments_[from], to, size()), ChannelBytes(size())));
     if (failed_.load()) traffic->thread.Fail(thread_.status());
+    return traffic_.emplace(std::make_pair(peer, sends), std::move(traffic)).first->second.get();
+  } catch (const std::system_error& error) {
+    return backend::NoThreadError(rank(), error);
   }
-  return *traffic;
 }
 
 std::shared_ptr<Work> SharedMemoryCommunicator::Refuse(const Status& check) {
