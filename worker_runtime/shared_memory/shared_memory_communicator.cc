@@ -45,6 +45,17 @@ constexpr size_t kAddressBytes = 64;
 
 class SharedMemoryCommunicator : public Communicator {
  public:
+  // As the constructor, which cannot fail.
+  static Result<std::unique_ptr<Communicator>> Make(std::string name,
+                                                    std::chrono::nanoseconds timeout,
+                                                    Segments segments, int rank,
+                                                    const std::vector<pid_t>& pids) {
+    auto made = std::make_unique<SharedMemoryCommunicator>(std::move(name), timeout,
+                                                           std::move(segments), rank, pids);
+    // The others learn that it goes.
+    RETURN_IF_ERROR(made->peers_.status());
+    return std::unique_ptr<Communicator>(std::move(made));
+  }
   SharedMemoryCommunicator(std::string name, std::chrono::nanoseconds timeout, Segments segments,
                            int rank, const std::vector<pid_t>& pids)
       : name_(std::move(name)),
@@ -357,8 +368,7 @@ Result<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color,
   for (const int peer : members) pids.push_back(peers_.pids()[peer]);
   const int own_rank =
       static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      absl::StrCat(name_, "/", color), timeout_, std::move(segments), own_rank, pids));
+  return Make(absl::StrCat(name_, "/", color), timeout_, std::move(segments), own_rank, pids);
 }
 
 }  // namespace
@@ -375,8 +385,8 @@ Result<std::unique_ptr<Communicator>> ConnectSharedMemory(Worker& worker,
   ASSIGN_OR_RETURN(
       MappedSegments mapped,
       MapSegments(worker, options.name, SegmentBytes(place.world_size), options.timeout));
-  return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      options.name, options.timeout, std::move(mapped.segments), place.rank, mapped.pids));
+  return SharedMemoryCommunicator::Make(options.name, options.timeout, std::move(mapped.segments),
+                                        place.rank, mapped.pids);
 }
 
 }  // namespace cadre::shared_memory
