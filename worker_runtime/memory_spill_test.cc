@@ -2,13 +2,21 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "cadre/memory_checkpoint.h"
+#include "worker_runtime/memory/spill_directory.h"
 #include "worker_runtime/testing/in_process_workers.h"
 #include "worker_runtime/testing/memory_rig.h"
 
@@ -19,6 +27,52 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kAlways = std::chrono::nanoseconds(0);
+
+// How long a call to a store takes that is away.
+constexpr absl::Duration kAway = absl::Seconds(20);
+
+// Its store is away until it is back.
+class AwayWorker : public Worker {
+ public:
+  AwayWorker(Worker& worker, absl::Notification& back) : worker_(worker), back_(back) {}
+
+  const WorkerPlace& place() const override { return worker_.place(); }
+  Status Set(std::string_view key, std::string_view value) override {
+    RETURN_IF_ERROR(Await());
+    return worker_.Set(key, value);
+  }
+  Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) override {
+    RETURN_IF_ERROR(Await());
+    return worker_.Get(key, timeout);
+  }
+  Result<int64_t> Add(std::string_view key, int64_t delta) override {
+    return worker_.Add(key, delta);
+  }
+  Result<std::string> CompareAndSet(std::string_view key, std::string_view expected,
+                                    std::string_view desired) override {
+    return worker_.CompareAndSet(key, expected, desired);
+  }
+  Status Delete(std::string_view key) override { return worker_.Delete(key); }
+  Status Barrier(std::string_view name, std::chrono::nanoseconds timeout) override {
+    return worker_.Barrier(name, timeout);
+  }
+  Status PublishCommunicatorId(std::string_view communicator, std::string_view id) override {
+    return worker_.PublishCommunicatorId(communicator, id);
+  }
+  Result<std::string> CommunicatorId(std::string_view communicator,
+                                     std::chrono::nanoseconds timeout) override {
+    return worker_.CommunicatorId(communicator, timeout);
+  }
+  void ReportProgress(int64_t, double, double) override {}
+
+ private:
+  Status Await() const {
+    return back_.WaitForNotificationWithTimeout(kAway) ? OkStatus() : UnavailableError("away");
+  }
+
+  Worker& worker_;
+  absl::Notification& back_;
+};
 
 class MemorySpillTest : public testing::MemoryRig {
  protected:
@@ -77,6 +131,30 @@ class MemorySpillTest : public testing::MemoryRig {
     }
     return files;
   }
+  // Saves as all ranks do, from step 1 on, until the directory has a whole state of one above
+  // `wanted`. As with gradients, nobody is more than a step ahead.
+  void TrainUntilWhole(Worker& worker, int64_t wanted,
+                       const std::function<void(int64_t)>& save) const {
+    const MonoTime deadline = MonoNow() + absl::Seconds(30);
+    bool goes_on = true;
+    for (int64_t step = 1; goes_on; ++step) {
+      save(step);
+      const std::string key = absl::StrCat("goes on behind ", step);
+      if (worker.rank() == 0) {
+        const auto whole = memory::SpillDirectory(directory(), 0, 2).Whole();
+        const bool is_there = !whole.empty() && whole.front().step > wanted;
+        EXPECT_OK(worker.Set(key, is_there || MonoNow() > deadline ? "no" : "yes"));
+      }
+      const auto said = worker.Get(key, kLong);
+      EXPECT_OK(said);
+      goes_on = said.ok() && *said == "yes";
+    }
+    EXPECT_LT(MonoNow(), deadline);
+  }
+  int Directories() const {
+    const fs::directory_iterator all(directory());
+    return static_cast<int>(std::distance(fs::begin(all), fs::end(all)));
+  }
 };
 
 TEST_F(MemorySpillTest, AllNodesMayBeLost) {
@@ -103,6 +181,76 @@ TEST_F(MemorySpillTest, WhatIsInMemoryIsNewer) {
   EXPECT_EQ(StepOfAll(restarted, false), 8);
   LoseAllNodes();
   EXPECT_EQ(StepOfAll(restarted, false), 3);
+}
+
+TEST_F(MemorySpillTest, ASaveThatFailedOnOneRankSpoilsNoLaterOne) {
+  constexpr int64_t kSkipped = 7;
+  testing::InProcessWorkers workers(2, 1);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/false);
+    TrainUntilWhole(worker, kSkipped + 40, [&](int64_t step) {
+      const std::string state = StateOf(worker.rank(), step);
+      StatePart part = {state.data(), state.size()};
+      const bool fails = worker.rank() == 1 && step == kSkipped;
+      if (fails) part.size = size_t{1} << 60;
+      EXPECT_OK(memory->Save(step, {&part, 1}));
+      EXPECT_EQ(memory->Wait().code(), fails ? StatusCode::kResourceExhausted : StatusCode::kOk);
+    });
+  });
+  // Two whole ones, and a few of which ranks wrote different steps or are about to write.
+  EXPECT_LE(Directories(), 8);
+  LoseAllNodes();
+  testing::InProcessWorkers restarted(2, 1);
+  EXPECT_GT(StepOfAll(restarted, false), kSkipped + 40);
+}
+
+TEST_F(MemorySpillTest, AStoreThatIsAwayHoldsNobodyUp_AndIsAskedAgain) {
+  testing::InProcessWorkers workers(2, 1);
+  absl::Notification back;
+  workers.Run([&](Worker& worker) {
+    AwayWorker away(worker, back);
+    const auto memory = Open(away, /*replicated=*/false);
+    const auto save = [&](int64_t step) {
+      const std::string state = StateOf(worker.rank(), step);
+      const StatePart part = {state.data(), state.size()};
+      EXPECT_OK(memory->Save(step, {&part, 1}));
+      EXPECT_OK(memory->Wait());
+    };
+    const MonoTime begin = MonoNow();
+    for (int64_t step = 1; step <= 20; ++step) save(step);
+    // One call of it takes longer.
+    EXPECT_LT(MonoNow() - begin, kAway / 2);
+    EXPECT_OK(worker.Barrier("saved", kLong));
+    if (worker.rank() == 0) back.Notify();
+    TrainUntilWhole(worker, 40, save);
+  });
+}
+
+TEST_F(MemorySpillTest, WhereTrainingWentBackRanksStatesAreOfOneTime) {
+  testing::InProcessWorkers workers(2, 1);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/false);
+    for (int time = 0; time < 30; ++time) {
+      for (int64_t step = 1; step <= 6; ++step) {
+        EXPECT_OK(worker.Barrier("gradients", kLong));
+        const std::string state = absl::StrCat("time ", time);
+        const StatePart part = {state.data(), state.size()};
+        EXPECT_OK(memory->Save(step, {&part, 1}));
+        EXPECT_OK(memory->Wait());
+      }
+    }
+  });
+  LoseAllNodes();
+  testing::InProcessWorkers restarted(2, 1);
+  std::vector<std::string> states(2);
+  restarted.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/false);
+    const auto latest = memory->Latest();
+    ASSERT_OK(latest);
+    ASSERT_TRUE(latest->has_value());
+    states[worker.rank()].assign((*latest)->bytes.begin(), (*latest)->bytes.end());
+  });
+  EXPECT_EQ(states[0], states[1]);
 }
 
 TEST_F(MemorySpillTest, ADamagedStateGivesWayToTheOneBefore_OnAllRanks) {

@@ -49,8 +49,8 @@ class Memory:
         self.settle()
         if self.replicated and self._worker.local_rank != 0:
             return  # this node's first rank keeps it
-        if self.partner and not self.replicated:
-            self._await_partner()
+        if (self.partner and not self.replicated) or _spill is not None:
+            self._await_copies()
         # Where there is no such hook nobody says when parameters are about to change.
         self._behind = self._behind or _before_each_step(self._before_step)
         self._copying = Copy(state, self._staging)
@@ -96,8 +96,8 @@ class Memory:
                 _warn(error)
             self._failing = type(error)
 
-    def _await_partner(self) -> None:
-        """Until the last state is on the partner node: ranks that run ahead might have no step in common."""
+    def _await_copies(self) -> None:
+        """Until the last state is on the partner node: ranks that run ahead might have no step in common. Not until it is spilled."""
         try:
             _worker._interruptibly(lambda: self._library.cadre_memory_wait_for_partner(self._handle))
         except CadreError as error:  # said once by the library

@@ -49,7 +49,7 @@ def spill(directory: Any, *, every: float = 300.0) -> None:
     """Also writes what is saved to `directory`, which all nodes share, at most once in so many seconds, behind the training.
 
     The last two are kept; latest() takes one where all nodes that had one in memory are lost. Called by all ranks before the first
-    save() and latest(), which raise where the directory cannot be written to.
+    save() and latest(), which raise where the directory cannot be written to. One that cannot later is a RuntimeWarning.
     """
     from cadre import _memory
 

@@ -9,6 +9,12 @@
 
 namespace cadre::backend {
 
+Status NoThreadError(int rank, const std::system_error& error) {
+  return ResourceExhaustedError(
+      absl::StrCat("rank ", rank, " cannot start a thread: ", error.code().message(),
+                   "; raise the limit of processes (ulimit -u, or the container's pids.max)"));
+}
+
 OperationThread::OperationThread() {
   thread_ = std::thread([this] { Run(); });
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -18,11 +19,15 @@ namespace cadre::backend {
 // Operations that may wait to be run. A training step enqueues one per bucket.
 constexpr size_t kMaxQueuedOperations = 4096;
 
+// RESOURCE_EXHAUSTED: this rank could start no thread, and what to raise.
+Status NoThreadError(int rank, const std::system_error& error);
+
 // Thread safe.
 class OperationThread {
  public:
   using Operation = std::function<Status()>;
 
+  // std::system_error where no thread can be started.
   OperationThread();
   // Fails the operations that wait with CANCELLED, and joins: the caller makes the one that runs
   // return first.

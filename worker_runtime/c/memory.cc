@@ -75,7 +75,9 @@ cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step) {
 cadre_status cadre_memory_wait_for_partner(cadre_memory* memory) {
   return Guarded([&]() -> Status {
     RETURN_IF_ERROR(NotNull(memory, "memory"));
-    return memory->memory->WaitForPartner();
+    RETURN_IF_ERROR(memory->memory->WaitForPartner());
+    // cadre_memory_write() has copied: it waits for nothing, and says what became of the directory.
+    return memory->memory->Wait();
   });
 }
 

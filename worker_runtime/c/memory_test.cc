@@ -1,8 +1,11 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "cadre.h"
 #include "worker_runtime/c/borrowed_worker.h"
@@ -51,6 +54,39 @@ TEST_F(CMemoryTest, WhatWasCommittedIsThereForTheNextProcess) {
   ASSERT_EQ(cadre_memory_latest(memory, &step, &data, &size), CADRE_OK) << cadre_last_error();
   EXPECT_EQ(step, 17);
   EXPECT_EQ(std::string(static_cast<const char*>(data), size), "onetwo");
+  cadre_memory_free(memory);
+}
+
+TEST_F(CMemoryTest, ADirectoryThatIsGoneIsSaidOnceAndStatesAreKept) {
+  const std::string directory = path_ + "/spilled";
+  cadre_memory* memory = nullptr;
+  ASSERT_EQ(cadre_memory_open(&worker_, CADRE_MEMORY_REPLICATED, kLongMs, &memory), CADRE_OK)
+      << cadre_last_error();
+  ASSERT_EQ(cadre_memory_spill(memory, directory.c_str(), 0), CADRE_OK) << cadre_last_error();
+  std::filesystem::remove_all(directory);
+  std::ofstream(directory) << "a file in its place";
+  const void* const parts[] = {"state"};
+  const size_t sizes[] = {5};
+  int said = 0;
+  int64_t last = 0;
+  // It is written behind these calls.
+  for (const MonoTime until = MonoNow() + absl::Seconds(30); said == 0 && MonoNow() < until;) {
+    ASSERT_EQ(cadre_memory_write(memory, parts, sizes, 1), CADRE_OK) << cadre_last_error();
+    ASSERT_EQ(cadre_memory_commit(memory, ++last), CADRE_OK) << cadre_last_error();
+    if (cadre_memory_wait_for_partner(memory) != CADRE_OK) ++said;
+  }
+  ASSERT_EQ(said, 1);
+  EXPECT_THAT(cadre_last_error(), ::testing::HasSubstr(directory));
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(cadre_memory_write(memory, parts, sizes, 1), CADRE_OK) << cadre_last_error();
+    ASSERT_EQ(cadre_memory_commit(memory, ++last), CADRE_OK) << cadre_last_error();
+    ASSERT_EQ(cadre_memory_wait_for_partner(memory), CADRE_OK) << cadre_last_error();
+  }
+  int64_t step = 0;
+  const void* data = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(cadre_memory_latest(memory, &step, &data, &size), CADRE_OK) << cadre_last_error();
+  EXPECT_EQ(step, last);
   cadre_memory_free(memory);
 }
 

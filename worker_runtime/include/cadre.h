@@ -171,7 +171,8 @@ void cadre_memory_free(cadre_memory* memory);
 
 // Also writes states to a directory that all nodes share, at most once every `every_ms`, and keeps
 // the last two: cadre_memory_latest takes one where no memory has any. On all ranks, before the
-// first write and latest. Says what is wrong where the directory cannot be written to.
+// first write and latest. Says what is wrong where the directory cannot be written to; what goes
+// wrong later, cadre_memory_wait_for_partner says.
 cadre_status cadre_memory_spill(cadre_memory* memory, const char* directory, int64_t every_ms);
 
 // Copies `count` parts, one behind the other; a state is there once it is committed, and what was
@@ -184,7 +185,8 @@ cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step);
 // Until the partner node has what was committed last. Called before training goes on behind the
 // next state: ranks that ran ahead might have no step in common when a node is lost. What went
 // wrong with the copies is returned once, and training goes on without: CADRE_RESOURCE_EXHAUSTED
-// where the partner has no room, CADRE_UNAVAILABLE or CADRE_DEADLINE_EXCEEDED where it is gone.
+// where the partner has no room, CADRE_UNAVAILABLE or CADRE_DEADLINE_EXCEEDED where it is gone. So
+// is a directory of cadre_memory_spill that could not be written to, with a text that names it.
 cadre_status cadre_memory_wait_for_partner(cadre_memory* memory);
 
 // Called by all ranks, which get the same step: the newest that all have or can be given. `*data`

@@ -113,7 +113,7 @@ class LaunchedWorker : public store::ServedWorker {
  private:
   Result<std::vector<environment::Seat>> AwaitSeats(const Options& options,
                                                     const std::string& advice);
-  // Of rank 0: who may be meant to come, and was not let in; may be empty.
+  // Of rank 0: why somebody may be meant to come and is not in; may be empty.
   std::string Refused() const;
   std::string OwnAddress() const;
 
@@ -215,12 +215,18 @@ Status LaunchedWorker::FindPlace(std::chrono::nanoseconds patience) {
 }
 
 std::string LaunchedWorker::Refused() const {
+  std::string why;
   const int rank = server_->refused_rank();
-  if (rank < 0) return "";
-  return absl::StrCat(
-      "; who called as rank ", rank,
-      " did not prove that it knows the secret (CADRE_SECRET_FILE), or encrypts where "
-      "this rank does not, or the other way round (CADRE_ENCRYPT)");
+  if (rank >= 0) {
+    why = absl::StrCat("; who called as rank ", rank,
+                       " did not prove that it knows the secret (CADRE_SECRET_FILE), or encrypts "
+                       "where this rank does not, or the other way round (CADRE_ENCRYPT)");
+  }
+  if (server_->lacked_descriptors()) {
+    absl::StrAppend(&why,
+                    "; rank 0 could open no more descriptors for those who came (`ulimit -n`)");
+  }
+  return why;
 }
 
 std::string LaunchedWorker::OwnAddress() const {

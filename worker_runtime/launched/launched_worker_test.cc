@@ -1,6 +1,10 @@
 #include "worker_runtime/launched/launched_worker.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -10,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gmock/gmock.h"
@@ -274,6 +279,38 @@ TEST_F(LaunchedWorkerTest, WhoWaitsSaysForWhom) {
       ::testing::internal::GetCapturedStderr(),
       AllOf(HasSubstr(absl::StrCat("cadre: rank 0 waits at 127.0.0.1:", port, " for rank 1 of 2")),
             HasSubstr("cadre: rank 1 of 2 looks for rank 0")));
+}
+
+TEST_F(LaunchedWorkerTest, RankZeroSaysThatItHasNoDescriptorsForTheOthers) {
+  options_.connect_timeout = std::chrono::seconds(2);
+  options_.silence = std::chrono::milliseconds(1);
+  const uint16_t port = FreePort();
+  // Of what it says: once it waits for others it has all that it needs itself.
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  const ScopedFd read_end(said[0]), write_end(said[1]), before(dup(STDERR_FILENO));
+  const ScopedFd comes(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  dup2(write_end.get(), STDERR_FILENO);
+  std::thread rank([&] {
+    EXPECT_THAT(Connect(At(port, 0, 2)),
+                StatusIs(StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("rank 1 of 2 has not called"), HasSubstr("ulimit -n"))));
+  });
+  char text[64];
+  EXPECT_GT(read(read_end.get(), text, sizeof(text)), 0);
+  dup2(before.get(), STDERR_FILENO);
+  rlimit limit = {};
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // poll() takes no more than so many.
+  const rlimit none = {3, limit.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(comes.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)), 0);
+  rank.join();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 TEST_F(LaunchedWorkerTest, WithTheSharedSecretRanksMayBeAnywhere) {

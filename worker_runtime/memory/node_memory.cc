@@ -95,7 +95,7 @@ Status NodeMemory::Commit(int64_t step) {
   const std::optional<SavedStep> saved = slots_->Find(step, generation);
   if (!saved.has_value()) return InternalError(absl::StrCat("step ", step, " is gone"));
   ++committed_;
-  if (spill_ != nullptr && kept_.spills) spill_->Committed(committed_, *saved, *slots_);
+  if (spill_ != nullptr && kept_.spills) spill_->Committed(*saved, *slots_);
   Committed(committed_, *saved);
   return OkStatus();
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -35,6 +36,9 @@ std::vector<std::string> Names(const std::string& path) {
   }
   return names;
 }
+
+// Of one that is not finished, before its rank.
+constexpr absl::string_view kTemporary = ".tmp-";
 
 std::string SumOf(absl::string_view state) {
   return absl::StrCat(absl::Hex(checkpoint::ExtendCrc32c(0, state), absl::kZeroPad8));
@@ -81,7 +85,7 @@ Status SpillDirectory::Write(const std::string& name, const char* state, size_t 
   std::error_code error;
   fs::create_directory(directory, error);
   if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", directory));
-  const std::string temporary = absl::StrCat(directory, "/.tmp-", rank_);
+  const std::string temporary = absl::StrCat(directory, "/", kTemporary, rank_);
   Status status = checkpoint::WriteAndSync(temporary, {state, bytes});
   if (status.ok()) {
     status = checkpoint::Rename(temporary, absl::StrCat(directory, "/rank-", rank_, "-of-", ranks_,
@@ -150,6 +154,30 @@ void SpillDirectory::RemoveOld() const {
       checkpoint::RemoveTree(Path(name)).IgnoreError();
     }
   }
+}
+
+std::vector<std::string> SpillDirectory::RemoveUnfinished(
+    const std::vector<std::string>& tokens) const {
+  std::set<std::string> whole;
+  for (const Spilled& one : Whole()) whole.insert(one.name);
+  const std::vector<std::string> names = Names(path_);
+  std::vector<std::string> written;
+  for (const std::string& token : tokens) {
+    bool is_written = false;
+    for (const std::string& name : names) {
+      const std::optional<int64_t> step = StepOf(name);
+      if (!step.has_value() || name != Name(*step, token) || whole.count(name) > 0) continue;
+      const std::vector<std::string> files = Names(Path(name));
+      if (std::any_of(files.begin(), files.end(),
+                      [](const std::string& file) { return absl::StartsWith(file, kTemporary); })) {
+        is_written = true;
+      } else {
+        checkpoint::RemoveTree(Path(name)).IgnoreError();
+      }
+    }
+    if (is_written) written.push_back(token);
+  }
+  return written;
 }
 
 }  // namespace cadre::memory

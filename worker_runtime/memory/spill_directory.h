@@ -52,6 +52,9 @@ class SpillDirectory {
 
   // Keeps the newest whole ones, and what is newer than these.
   void RemoveOld() const;
+  // Of these tokens' what is not whole and what nobody writes. Those of which something is still
+  // written.
+  std::vector<std::string> RemoveUnfinished(const std::vector<std::string>& tokens) const;
 
  private:
   std::string Path(const std::string& name) const;

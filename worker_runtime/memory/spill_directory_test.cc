@@ -96,6 +96,21 @@ TEST_F(SpillDirectoryTest, TheLastTwoWholeOnesAreKept) {
   EXPECT_TRUE(fs::exists(path_ + "/somebody's"));
 }
 
+TEST_F(SpillDirectoryTest, OfWhatIsUnfinishedOnlyThatWhichSomebodyWritesStays) {
+  WriteBoth(1, "whole");
+  ASSERT_OK(first_.Write("step_2_half", "state", 5));
+  ASSERT_OK(second_.Write("step_3_half", "state", 5));
+  ASSERT_OK(first_.Write("step_4_written", "state", 5));
+  std::ofstream(path_ + "/step_4_written/.tmp-1") << "sta";
+  ASSERT_OK(first_.Write("step_5_later", "state", 5));
+  EXPECT_THAT(first_.RemoveUnfinished({"whole", "half", "written"}), ElementsAre("written"));
+  EXPECT_TRUE(fs::exists(path_ + "/step_1_whole"));
+  EXPECT_FALSE(fs::exists(path_ + "/step_2_half"));
+  EXPECT_FALSE(fs::exists(path_ + "/step_3_half"));
+  EXPECT_TRUE(fs::exists(path_ + "/step_4_written"));
+  EXPECT_TRUE(fs::exists(path_ + "/step_5_later"));
+}
+
 TEST_F(SpillDirectoryTest, ADirectoryThatCannotBeWrittenToIsSaidInOneLine) {
   std::ofstream(path_ + "/file") << "no directory";
   const Status status = SpillDirectory(path_ + "/file/below", 0, 1).Check();

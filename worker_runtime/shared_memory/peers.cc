@@ -1,7 +1,9 @@
 #include "worker_runtime/shared_memory/peers.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/shared_memory/futex.h"
 
@@ -37,9 +40,20 @@ Peers::Peers(int rank, std::vector<ControlBlock*> blocks, const std::vector<pid_
       pids_(pids),
       spins_(HasCores(blocks_.size()) ? kSpinsWithCores : kSpinsWithoutCores),
       yields_(HasCores(blocks_.size()) ? 0 : kYieldsWithoutCores) {
-  for (const pid_t pid : pids) {
-    pidfds_.push_back(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  for (const pid_t pid : pids) pidfds_.push_back(pid == getpid() ? kNoPidfd : Watch(pid));
+}
+
+int Peers::Watch(pid_t pid) {
+  const auto fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd >= 0) return fd;
+  if (errno == ESRCH) return kGonePidfd;
+  if (errno == EMFILE || errno == ENFILE) {
+    status_.Update(ResourceExhaustedError(
+        absl::StrCat("no descriptor to watch process ", pid, " by: ", ErrnoText(errno),
+                     "; `ulimit -n` says how many files a process may open")));
   }
+  // A container's filter of system calls may refuse it.
+  return kNoPidfd;
 }
 
 Peers::~Peers() {
@@ -50,8 +64,13 @@ Peers::~Peers() {
 
 bool Peers::IsGone(int peer) const {
   if (pids_[peer] == pids_[rank_]) return false;
+  if (pidfds_[peer] == kGonePidfd) return true;
+  if (pidfds_[peer] == kNoPidfd) {
+    // One that nobody has waited for yet is still there by this.
+    return kill(pids_[peer], 0) != 0 && errno == ESRCH;
+  }
   pollfd fd = {pidfds_[peer], POLLIN, 0};
-  return pidfds_[peer] < 0 || poll(&fd, 1, 0) > 0;
+  return poll(&fd, 1, 0) > 0;
 }
 
 bool Peers::MayStillEnd(int culprit) const {

@@ -29,6 +29,8 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
+  // RESOURCE_EXHAUSTED: there were no descriptors to watch the others by. Else OK.
+  const Status& status() const { return status_; }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(blocks_.size()); }
   ControlBlock& block(int rank) const { return *blocks_[rank]; }
@@ -53,6 +55,10 @@ class Peers {
   void GiveUpFor(int peer, const Status& checked);
 
  private:
+  static constexpr int kNoPidfd = -1;
+  static constexpr int kGonePidfd = -2;
+
+  int Watch(pid_t pid);
   // Ranks that are threads of this process are not.
   bool IsGone(int peer) const;
   // Whether to go on waiting for a rank that aborted.
@@ -64,7 +70,9 @@ class Peers {
   const int rank_;
   const std::vector<ControlBlock*> blocks_;
   const std::vector<pid_t> pids_;
+  // By which their ends are seen: kNoPidfd where the process's id is asked instead.
   std::vector<int> pidfds_;
+  Status status_;
   const int spins_;
   const int yields_;
   // When an abort was seen first, in microseconds; 0: none was.

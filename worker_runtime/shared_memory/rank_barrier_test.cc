@@ -1,11 +1,19 @@
 #include "worker_runtime/shared_memory/rank_barrier.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <thread>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -108,6 +116,75 @@ TEST(RankBarrierTest, Abort_EndsTheOthersWaitAndItsOwn) {
   other.join();
   aborting.Arrive();
   EXPECT_THAT(aborting.WaitForAll(In(absl::Seconds(20))), StatusIs(StatusCode::kAborted));
+}
+
+// Another process that lives until the test ends.
+class PeersTest : public ::testing::Test {
+ protected:
+  PeersTest() : child_(fork()) {
+    while (child_ == 0) pause();
+  }
+  ~PeersTest() override { End(); }
+  void End() {
+    if (child_ > 0) kill(child_, SIGKILL);
+    if (child_ > 0) waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+
+  pid_t child_;
+  const std::vector<ControlBlock*> blocks_ = SharedBlocks(2);
+};
+
+// From now on pidfd_open() fails with that in this thread. False: it cannot be arranged here.
+bool RefusePidfds(int error) {
+  sock_filter lines[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {sizeof(lines) / sizeof(lines[0]), lines};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(PeersTest, WhoLivesIsThereAndWhoEndedIsGone) {
+  const Peers peers(0, blocks_, {getpid(), child_});
+  EXPECT_OK(peers.status());
+  EXPECT_OK(peers.Check(1));
+  const pid_t ended = child_;
+  End();
+  EXPECT_THAT(peers.Check(1), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 is gone")));
+  EXPECT_THAT(Peers(0, blocks_, {getpid(), ended}).Check(1),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 is gone")));
+}
+
+TEST_F(PeersTest, WithoutDescriptorsNobodyIsTakenForGone) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Peers peers(0, blocks_, {getpid(), child_});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(peers.status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("ulimit -n")));
+  EXPECT_OK(peers.Check(1));
+}
+
+TEST_F(PeersTest, WherePidfdsAreRefusedTheProcessIsAskedFor) {
+  for (const int error : {EPERM, ENOSYS}) {
+    bool refused = false;
+    std::thread filtered([&] {
+      refused = RefusePidfds(error);
+      const Peers peers(0, blocks_, {getpid(), child_});
+      EXPECT_OK(peers.status());
+      EXPECT_OK(peers.Check(1));
+      if (error != ENOSYS) return;
+      End();
+      EXPECT_THAT(peers.Check(1), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 is gone")));
+    });
+    filtered.join();
+    if (!refused) GTEST_SKIP() << "no filter of system calls can be set here";
+  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/reserve_bytes.h"
 #include "worker_runtime/shared_memory/huge_pages.h"
 
 namespace cadre::shared_memory {
@@ -56,7 +57,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t bytes) {
   int error = ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   if (error == 0) {
     BackWithHugePages(fd, bytes);
-    error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    error = ReserveBytes(fd, bytes);
   }
   if (error != 0) {
     close(fd);

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,17 @@ constexpr size_t kAddressBytes = 64;
 
 class SharedMemoryCommunicator : public Communicator {
  public:
+  // As the constructor, which cannot fail.
+  static Result<std::unique_ptr<Communicator>> Make(std::string name,
+                                                    std::chrono::nanoseconds timeout,
+                                                    Segments segments, int rank,
+                                                    const std::vector<pid_t>& pids) {
+    auto made = std::make_unique<SharedMemoryCommunicator>(std::move(name), timeout,
+                                                           std::move(segments), rank, pids);
+    // The others learn that it goes.
+    RETURN_IF_ERROR(made->peers_.status());
+    return std::unique_ptr<Communicator>(std::move(made));
+  }
   SharedMemoryCommunicator(std::string name, std::chrono::nanoseconds timeout, Segments segments,
                            int rank, const std::vector<pid_t>& pids)
       : name_(std::move(name)),
@@ -151,7 +163,7 @@ class SharedMemoryCommunicator : public Communicator {
   Status RunFromBarrier(Steps& steps, MonoTime deadline);
 
   std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
-  Traffic& TrafficWith(int peer, bool sends);
+  Result<Traffic*> TrafficWith(int peer, bool sends);
 
   // A call that cannot be made: as Fail(), and says why.
   std::shared_ptr<Work> Refuse(const Status& check);
@@ -256,25 +268,30 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, i
   check.Update(backend::CheckBuffer(buffer));
   if (!check.ok()) return Refuse(check);
   if (failed_.load()) return FinishedWork(thread_.status());
-  Traffic& traffic = TrafficWith(peer, sends);
-  return traffic.thread.Enqueue([this, &traffic, buffer, tag, sends]() -> Status {
+  const Result<Traffic*> with = TrafficWith(peer, sends);
+  if (!with.ok()) return Refuse(with.status());
+  return (*with)->thread.Enqueue([this, traffic = *with, buffer, tag, sends]() -> Status {
     const MonoTime deadline = MonoNow() + timeout_;
-    Status status = sends ? traffic.channel.Send(buffer, tag, deadline)
-                          : traffic.channel.Receive(buffer, tag, deadline);
+    Status status = sends ? traffic->channel.Send(buffer, tag, deadline)
+                          : traffic->channel.Receive(buffer, tag, deadline);
     return status.ok() ? status : FailAll(status);
   });
 }
 
-SharedMemoryCommunicator::Traffic& SharedMemoryCommunicator::TrafficWith(int peer, bool sends) {
+Result<SharedMemoryCommunicator::Traffic*> SharedMemoryCommunicator::TrafficWith(int peer,
+                                                                                 bool sends) {
   absl::MutexLock lock(&traffic_mutex_);
-  std::unique_ptr<Traffic>& traffic = traffic_[{peer, sends}];
-  if (traffic == nullptr) {
-    const int from = sends ? rank() : peer, to = sends ? peer : rank();
-    traffic = std::make_unique<Traffic>(
+  const auto found = traffic_.find({peer, sends});
+  if (found != traffic_.end()) return found->second.get();
+  const int from = sends ? rank() : peer, to = sends ? peer : rank();
+  try {
+    auto traffic = std::make_unique<Traffic>(
         Channel(&peers_, peer, ChannelOf(*segments_[from], to, size()), ChannelBytes(size())));
     if (failed_.load()) traffic->thread.Fail(thread_.status());
+    return traffic_.emplace(std::make_pair(peer, sends), std::move(traffic)).first->second.get();
+  } catch (const std::system_error& error) {
+    return backend::NoThreadError(rank(), error);
   }
-  return *traffic;
 }
 
 std::shared_ptr<Work> SharedMemoryCommunicator::Refuse(const Status& check) {
@@ -351,8 +368,7 @@ Result<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color,
   for (const int peer : members) pids.push_back(peers_.pids()[peer]);
   const int own_rank =
       static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      absl::StrCat(name_, "/", color), timeout_, std::move(segments), own_rank, pids));
+  return Make(absl::StrCat(name_, "/", color), timeout_, std::move(segments), own_rank, pids);
 }
 
 }  // namespace
@@ -369,8 +385,8 @@ Result<std::unique_ptr<Communicator>> ConnectSharedMemory(Worker& worker,
   ASSIGN_OR_RETURN(
       MappedSegments mapped,
       MapSegments(worker, options.name, SegmentBytes(place.world_size), options.timeout));
-  return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      options.name, options.timeout, std::move(mapped.segments), place.rank, mapped.pids));
+  return SharedMemoryCommunicator::Make(options.name, options.timeout, std::move(mapped.segments),
+                                        place.rank, mapped.pids);
 }
 
 }  // namespace cadre::shared_memory

@@ -14,8 +14,8 @@ namespace cadre::shared_memory {
 
 // All ranks call it the same number of times with the same name; `worker` must outlive the call,
 // not the communicator. FAILED_PRECONDITION: the world has more than one node, or more ranks than
-// kMaxSharedMemoryRanks. The operations'
-// errors:
+// kMaxSharedMemoryRanks. RESOURCE_EXHAUSTED: no memory, or no descriptors to watch the others by.
+// The operations' errors:
 //   UNAVAILABLE        a rank's process is gone; says which, on every other rank, within 100 ms
 //   ABORTED            a rank aborted; says which
 //   DEADLINE_EXCEEDED  options.timeout passed; says which ranks did not come, and what each did

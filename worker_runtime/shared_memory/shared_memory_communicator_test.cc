@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/no_threads.h"
 
 namespace cadre::shared_memory {
 namespace {
@@ -168,6 +169,32 @@ TEST(SharedMemoryTest, Abort_IsBlamedOnWhoAbortedFirst_AlsoByThoseBehindAMessage
     std::vector<float> value(1);
     EXPECT_THAT(communicator.Receive(Floats(value), communicator.rank() - 1, 0)->Wait(kTimeout),
                 StatusIs(StatusCode::kAborted, HasSubstr("rank 0 aborted")));
+  });
+}
+
+TEST(SharedMemoryTest, AMessageWithoutAThread_FailsAndNamesTheLimit) {
+  testing::InProcessWorkers workers(2);
+  workers.Run([](Worker& worker) {
+    auto connected = ConnectSharedMemory(worker, {"test", kTimeout});
+    ASSERT_OK(connected);
+    std::unique_ptr<Communicator> world = *std::move(connected);
+    std::vector<float> values(4, 1);
+    std::shared_ptr<Work> work;
+    if (worker.rank() == 0) {
+      // The other waits meanwhile, and starts no thread either.
+      const testing::NoThreads none;
+      work = world->Send(Floats(values), 1, 5);
+    }
+    EXPECT_OK(worker.Barrier("sent", kTimeout));
+    if (worker.rank() == 1) work = world->Receive(Floats(values), 0, 5);
+    if (worker.rank() == 0) {
+      EXPECT_THAT(work->Wait(kTimeout),
+                  StatusIs(StatusCode::kResourceExhausted, HasSubstr("ulimit -u")));
+    } else {
+      EXPECT_THAT(work->Wait(kTimeout), StatusIs(StatusCode::kAborted, HasSubstr("rank 0")));
+    }
+    // With what there is of its messages.
+    world.reset();
   });
 }
 

@@ -70,9 +70,13 @@ Result<ScopedFd> Listen(const std::string& address, uint16_t port) {
   int error = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     ScopedFd listener = NewSocket(at->ai_family);
+    if (!listener.ok()) {
+      error = errno;
+      continue;
+    }
     const int on = port == 0 ? 0 : 1;
     setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (listener.ok() && bind(listener.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+    if (bind(listener.get(), at->ai_addr, at->ai_addrlen) == 0 &&
         listen(listener.get(), kBacklog) == 0) {
       return listener;
     }

@@ -1,6 +1,7 @@
 #include "worker_runtime/sockets/endpoint.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <string>
 
@@ -52,6 +53,16 @@ TEST(EndpointTest, AnotherListenerMayFollowAtThePort_ButNotBeside) {
   const auto next = Listen("127.0.0.1", port);
   ASSERT_OK(next);
   EXPECT_EQ(EndpointOf(*next), endpoint);
+}
+
+TEST(EndpointTest, WhyThereIsNoSocketIsSaid) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto listener = Listen("127.0.0.1");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(listener, StatusIs(StatusCode::kUnavailable, HasSubstr("Too many open files")));
 }
 
 TEST(EndpointTest, RefusesWhatIsNone) {

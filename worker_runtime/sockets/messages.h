@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "cadre/communicator.h"
+#include "cadre/result.h"
 #include "cadre/status.h"
 #include "cadre/work.h"
 #include "worker_runtime/backend/operation_thread.h"
@@ -38,7 +39,8 @@ class Messages {
   Messages(int rank, const std::vector<wire::Connection>& connections,
            std::chrono::nanoseconds timeout, Listener listener);
 
-  // The arguments are checked.
+  // The arguments are checked. A message for which no thread can be started ends at once, with
+  // RESOURCE_EXHAUSTED.
   std::shared_ptr<Work> Start(Direction direction, const Buffer& buffer, int peer, int tag);
 
   // Those that wait, and those that come, fail with `status`; the first one stays.
@@ -54,6 +56,8 @@ class Messages {
     backend::OperationThread thread;
   };
   using Key = std::pair<int, Direction>;
+
+  Result<Traffic*> TrafficWith(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int rank_;
   const std::vector<wire::Connection>& connections_;

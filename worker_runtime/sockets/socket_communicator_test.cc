@@ -11,6 +11,7 @@
 #include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/sockets/meeting.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/no_threads.h"
 
 namespace cadre::sockets {
 namespace {
@@ -270,6 +271,27 @@ TEST(SocketCommunicatorTest, NoticesAPeerThatGoesInTheMiddleOfAMessage) {
       }
     });
   }
+}
+
+TEST(SocketCommunicatorTest, AMessageWithoutAThreadFailsAndNamesTheLimit) {
+  testing::InProcessWorkers workers(2);
+  workers.Run([](Worker& worker) {
+    auto world = Connect(worker);
+    std::vector<float> values(4, 1);
+    std::shared_ptr<Work> work;
+    if (worker.rank() == 0) {
+      // The other waits meanwhile, and starts no thread either.
+      const testing::NoThreads none;
+      work = world->Send(Of(values), 1, 5);
+    }
+    EXPECT_OK(worker.Barrier("sent", kLong));
+    if (worker.rank() == 1) work = world->Receive(Of(values), 0, 5);
+    EXPECT_THAT(work->Wait(kLong),
+                StatusIs(StatusCode::kResourceExhausted,
+                         AllOf(HasSubstr("rank 0 cannot start a thread"), HasSubstr("ulimit -u"))));
+    // With what there is of its messages.
+    world.reset();
+  });
 }
 
 TEST(SocketCommunicatorTest, SaysWhichRankDidNotAnswerInTime) {

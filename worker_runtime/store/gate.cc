@@ -74,7 +74,9 @@ void Gate::Accept() {
   for (int i = 0; i < kAccepts; ++i) {
     ScopedFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.ok()) {
-      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED || MakeRoom()) return;
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+      if (errno == EMFILE || errno == ENFILE) lacked_descriptors_ = true;
+      if (MakeRoom()) return;
       // It would be found waiting for ever.
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
       pause_until_ = MonoNow() + kPause;

@@ -42,6 +42,8 @@ class Gate {
   // As who the last one called that said it is a rank and did not prove it, or does not encrypt
   // where this side does, or the other way round; -1: nobody. Any thread.
   int refused_rank() const { return refused_rank_; }
+  // Whether this process could at some time open no descriptor for who came. Any thread.
+  bool lacked_descriptors() const { return lacked_descriptors_; }
 
  private:
   struct Stranger {
@@ -67,6 +69,7 @@ class Gate {
   std::map<uint64_t, Stranger> strangers_;  // the oldest first
   std::deque<Entry> proved_;
   std::atomic<int> refused_rank_{-1};
+  std::atomic<bool> lacked_descriptors_{false};
   // This process could open no more descriptors: nobody is taken before then.
   MonoTime pause_until_ = MonoTime::Never();
 };

@@ -137,8 +137,10 @@ TEST_F(GateTest, AProcessWithoutDescriptorsLooksAgainLater) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit none = {3, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_FALSE(gate_->lacked_descriptors());
   EXPECT_FALSE(gate_->Next().socket.ok());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(gate_->lacked_descriptors());
   const MonoTime again = gate_->Advance(MonoNow());
   EXPECT_NE(again, MonoTime::Never());
   EXPECT_EQ(poll(&wait, 1, 0), 0) << "does not spin";

@@ -198,6 +198,8 @@ std::string StoreServer::address_reached() const {
 
 int StoreServer::refused_rank() const { return state_->gate->refused_rank(); }
 
+bool StoreServer::lacked_descriptors() const { return state_->gate->lacked_descriptors(); }
+
 bool StoreServer::AwaitAlone(std::chrono::nanoseconds patience) {
   std::unique_lock<std::mutex> lock(state_->mutex);
   return WaitFor(state_->client_left, lock, absl::FromChrono(patience),

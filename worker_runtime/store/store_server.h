@@ -28,8 +28,9 @@ class StoreServer {
   const std::string& endpoint() const;
   // One of this machine that a client reached it at, and that is not loopback. Empty: none so far.
   std::string address_reached() const;
-  // As Gate has it.
+  // As Gate has them.
   int refused_rank() const;
+  bool lacked_descriptors() const;
 
   // Waits until no more than one client, who is this process's own, is connected. False: not within
   // `patience`.

@@ -33,6 +33,9 @@ constexpr char kScript[] = "tests/compatibility/memory_checkpoint/replicated_scr
 constexpr char kShardedScript[] = "tests/compatibility/memory_checkpoint/sharded_script.py";
 // It also writes them to a directory.
 constexpr char kSpillScript[] = "tests/compatibility/memory_checkpoint/spill_script.py";
+// And that is gone.
+constexpr char kLostDirectoryScript[] =
+    "tests/compatibility/memory_checkpoint/lost_directory_script.py";
 constexpr char kSteps[] = "40";
 constexpr char kNever[] = "1000";
 
@@ -206,6 +209,21 @@ TEST_F(MemoryCheckpointScriptTest, AKilledJobGoesOnFromTheDirectory) {
 
 TEST_F(MemoryCheckpointScriptTest, SoDoesOneWithTheSameStateOnAllRanks) {
   GoesOnFromTheDirectory("replicated");
+}
+
+TEST_F(MemoryCheckpointScriptTest, ADirectoryThatIsGoneIsAWarningAndTrainingGoesOn) {
+  script_ = kLostDirectoryScript;
+  for (const char* mode : {"own", "replicated"}) {
+    const std::string directory = MakeTempDir("spilled");
+    const auto run = StartStandalone(
+        Command({"--nproc-per-node", "1"}, "/usr/bin/python3", mode, kNever, {directory}));
+    ASSERT_EQ(run->Wait(kPatience), 0) << Said(*run);
+    EXPECT_THAT(
+        run->standard_output(),
+        HasSubstr(absl::StrCat("said 1 times: RuntimeWarning: cadre.checkpoint: a state was "
+                               "not written to ",
+                               directory, ": ")));
+  }
 }
 
 // It has no hook in front of an optimizer's step: every save waits for its copy.

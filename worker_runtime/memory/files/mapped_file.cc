@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/reserve_bytes.h"
 #include "base/scoped_fd.h"
 
 namespace cadre::memory {
@@ -34,7 +35,7 @@ absl::StatusOr<MappedFile> MappedFile::Writable(const std::string& path, size_t 
   struct stat found = {};
   if (fstat(fd.get(), &found) != 0) return absl::ErrnoToStatus(errno, path);
   if (static_cast<size_t>(found.st_size) < bytes) {
-    const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
+    const int error = ReserveBytes(fd.get(), bytes);
     if (error == ENOSPC || error == EFBIG || error == ENOMEM) {
       // What it could reserve is given back.
       if (ftruncate(fd.get(), found.st_size) != 0) return absl::ErrnoToStatus(errno, path);

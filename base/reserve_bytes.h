@@ -1,0 +1,39 @@
+// Room for a file's bytes, also where signals come.
+#ifndef CADRE_BASE_RESERVE_BYTES_H_
+#define CADRE_BASE_RESERVE_BYTES_H_
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace cadre {
+
+// As posix_fallocate() from the beginning, and like it returns an error's number. On a file in
+// memory that ends with EINTR at any signal that is handled, on older kernels, and gives back what
+// it had: it goes on in pieces that are done between two signals of a timer. Not in pieces from the
+// start, which would fill the memory before they find that the whole does not fit.
+template <typename Allocate>
+int ReserveBytes(int fd, uint64_t bytes, const Allocate& allocate) {
+  constexpr uint64_t kLargestPiece = uint64_t{64} << 20;
+  constexpr uint64_t kSmallestPiece = uint64_t{1} << 20;
+  uint64_t piece = bytes;
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t size = std::min(piece, bytes - done);
+    const int error = allocate(fd, static_cast<off_t>(done), static_cast<off_t>(size));
+    if (error == EINTR) {
+      piece = std::clamp(piece / 2, kSmallestPiece, kLargestPiece);
+      continue;
+    }
+    if (error != 0) return error;
+    done += size;
+  }
+  return 0;
+}
+
+inline int ReserveBytes(int fd, uint64_t bytes) { return ReserveBytes(fd, bytes, posix_fallocate); }
+
+}  // namespace cadre
+
+#endif  // CADRE_BASE_RESERVE_BYTES_H_
