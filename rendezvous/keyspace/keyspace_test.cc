@@ -1,6 +1,7 @@
 #include "rendezvous/keyspace/keyspace.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "gtest/gtest.h"
 #include "rendezvous/keyspace/limits.h"
 
@@ -88,6 +89,14 @@ TEST_F(KeyspaceTest, AddCountsAndRefusesWhatIsNoNumber) {
   Ask(SetOf("n", "9223372036854775807"));
   EXPECT_EQ(CodeOf(AddOf("n", 1)), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Ask(GetOf("n")).value, "9223372036854775807");
+}
+
+TEST_F(KeyspaceTest, AddToBytesIsRefusedWithText) {
+  Ask(SetOf("k", "\xff\xfe\x80\x01"));
+  const Reply reply = Ask(AddOf("k", 1));
+  EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(IsUtf8(reply.message)) << reply.message;
+  EXPECT_EQ(Ask(GetOf("k")).value, "\xff\xfe\x80\x01");
 }
 
 TEST_F(KeyspaceTest, CompareAndSetReturnsWhatTheKeyHolds) {

@@ -1,6 +1,7 @@
 #include "rendezvous/keyspace/request.h"
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "rendezvous/keyspace/limits.h"
 
 namespace cadre::keyspace {
@@ -10,7 +11,8 @@ Reply ErrorReply(uint64_t client, uint64_t id, absl::StatusCode code, absl::stri
   reply.client = client;
   reply.id = id;
   reply.code = code;
-  reply.message = Shortened(message, kMaxMessageBytes);
+  // It may quote what is stored, which is bytes, and goes on as text.
+  reply.message = Shortened(ReplaceInvalidUtf8(message), kMaxMessageBytes);
   return reply;
 }
 

@@ -83,7 +83,7 @@ inline Reply ReplyTo(const Request& request) {
   reply.id = request.id;
   return reply;
 }
-// `message` is cut to kMaxMessageBytes.
+// `message` is made UTF-8 and cut to kMaxMessageBytes.
 Reply ErrorReply(uint64_t client, uint64_t id, absl::StatusCode code, absl::string_view message);
 
 template <typename Io>
