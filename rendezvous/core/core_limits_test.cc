@@ -38,7 +38,9 @@ TEST_F(CoreLimitsTest, EndedJobsAreForgottenOldestFirst) {
     const std::string name = absl::StrCat("job", i);
     Join(i, SpecOf(name, 1, 1, 0), "a");
     Step(JobCancelled{name, "", 0});
-    Say(i, StoppedFrom({name, "a", 1, 1}));
+    // Behind those of jobs that are forgotten.
+    EXPECT_EQ(core_.Status(now_, name)->generation(), i <= 1001 ? 1u : 2u) << i;
+    Say(i, StoppedFrom({name, "a", 1, core_.Status(now_, name)->generation()}));
     Step(StreamClosed{StreamId{i}});
   }
   EXPECT_EQ(core_.AllStatuses(now_).size(), 1000u);
