@@ -101,10 +101,12 @@ absl::Status WriteAll(int fd, absl::string_view data, const std::string& path) {
 
 // A file that was not there, with mode 0600, that holds the token.
 absl::Status WriteNew(const std::string& path, absl::string_view token) {
-  const FileDescriptor file(
-      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (file.get() < 0) return SystemError("create", path);
-  const absl::Status written = WriteAll(file.get(), absl::StrCat(token, "\n"), path);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0) return SystemError("create", path);
+  absl::Status written = WriteAll(file, absl::StrCat(token, "\n"), path);
+  // NFS takes what is written at first, and says here that there is no room for it.
+  if (written.ok() && fsync(file) != 0) written = SystemError("write", path);
+  if (close(file) != 0 && errno != EINTR && written.ok()) written = SystemError("write", path);
   if (!written.ok()) unlink(path.c_str());
   return written;
 }

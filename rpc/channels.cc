@@ -16,8 +16,6 @@ int Millis(absl::Duration duration) {
 // Calls set(name, value) for what both sides set alike.
 template <typename Set>
 void SetSharedArguments(const ClientTiming& timing, const Set& set) {
-  set(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMessageBytesMax);
-  set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMessageBytesMax);
   set(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(timing.keepalive_time));
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(timing.keepalive_timeout));
@@ -39,7 +37,8 @@ void SetServerArguments(grpc::ServerBuilder& builder) {
   SetSharedArguments(
       {}, [&builder](const char* name, int value) { builder.AddChannelArgument(name, value); });
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  // Who has not asked for a list takes no more than kMessageBytesMax.
+  builder.SetMaxSendMessageSize(kListBytesMax);
   // Two servers on one port would each get half of the nodes.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -47,8 +46,10 @@ void SetServerArguments(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);
 }
 
-grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing) {
+grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing, int answer_bytes_max) {
   grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(answer_bytes_max);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
   SetSharedArguments(timing,
                      [&arguments](const char* name, int value) { arguments.SetInt(name, value); });
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Millis(kReconnectBackoffMin));

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/time/time.h"
+#include "rpc/limits.h"
 
 namespace cadre::rpc {
 
@@ -43,7 +44,9 @@ struct ClientTiming {
   absl::Duration keepalive_time = kKeepaliveTime;
   absl::Duration keepalive_timeout = kKeepaliveTimeout;
 };
-grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing = {});
+// `answer_bytes_max`: kListBytesMax for who asks for lists.
+grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing = {},
+                                              int answer_bytes_max = kMessageBytesMax);
 
 // Keeps gRPC's own lines off stderr, unless GRPC_VERBOSITY or GRPC_TRACE asks for them: what they
 // say reaches the user as a status, in our words. May be called any number of times.

@@ -31,6 +31,12 @@ TEST(ChannelArguments, ClientsHaveTheAgreedSettings) {
   EXPECT_EQ(values.at(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS), 1000);
 }
 
+TEST(ChannelArguments, WhoAsksForListsTakesLargerAnswers) {
+  std::map<std::string, int> values = Integers(ClientChannelArguments({}, kListBytesMax));
+  EXPECT_EQ(values.at(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH), 64 << 20);
+  EXPECT_EQ(values.at(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH), 1 << 20);
+}
+
 TEST(ChannelArguments, ClientsMayHaveTheirOwnTiming) {
   const ClientTiming timing = {absl::Seconds(1), absl::Seconds(2), absl::Seconds(3)};
   std::map<std::string, int> values = Integers(ClientChannelArguments(timing));

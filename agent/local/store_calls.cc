@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace cadre::agent {
 namespace {
@@ -48,6 +49,14 @@ struct PutInto {
 
 std::optional<v1::StoreRequest> StoreCalls::Take(uint64_t connection, uint64_t id,
                                                  rpc::Store call) {
+  // An older library does not look at it, and a request that the server cannot parse would be sent
+  // again for ever.
+  const absl::Status named = IsUtf8(call.job) ? keyspace::CheckName(call.operation)
+                                              : absl::InvalidArgumentError("job is not UTF-8");
+  if (!named.ok()) {
+    send_(connection, rpc::ErrorReply(id, named));
+    return std::nullopt;
+  }
   if (waiting_.size() >= kMaxStoreCalls) {
     send_(connection, rpc::ErrorReply(id, absl::ResourceExhaustedError(absl::StrCat(
                                               "this agent already has ", kMaxStoreCalls,

@@ -21,6 +21,7 @@
 #include "launcher/environment/interruptible.h"
 #include "proto/control.grpc.pb.h"
 #include "rpc/channels.h"
+#include "rpc/limits.h"
 #include "rpc/status.h"
 #include "rpc/tls/credentials.h"
 #include "rpc/tls/transport_security.h"
@@ -81,7 +82,7 @@ struct ControlClient::State {
         return connected_with.empty() ? credentials.status()
                                       : absl::UnavailableError(credentials.status().message());
       }
-      grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
+      grpc::ChannelArguments arguments = rpc::ClientChannelArguments({}, rpc::kListBytesMax);
       // Not one that was made with what the files held before.
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       server.stub =

@@ -35,7 +35,7 @@ std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::JobStatus& job : jobs) {
     rows.push_back({job.name(), UserOf(job), rpc::PhaseName(job.phase()),
-                    absl::StrCat(job.generation()), absl::StrCat(job.nodes_size()), WorkersOf(job),
+                    absl::StrCat(job.generation()), absl::StrCat(NodesIn(job)), WorkersOf(job),
                     absl::StrCat(job.restarts(), "/", job.max_restarts()),
                     job.has_progress() ? ProgressText(job.progress()) : "-", ReasonOf(job)});
   }

@@ -38,6 +38,10 @@ TEST(JobsTableTest, AnEndedJobHadWorkersAndRunsNone) {
   ended.set_workers_running(0);
   ended.mutable_verdict()->set_message("no luck");
   EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +1 +4 +1/5 +- +no luck\n"));
+  ended.clear_nodes();
+  ended.set_nodes_in(16);
+  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +16 +4 +1/5"));
+  ended.set_nodes_in(1);
   ended.set_world_size(0);
   EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +1 +- +1/5"));
 }

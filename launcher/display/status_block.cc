@@ -12,10 +12,6 @@
 namespace cadre::launcher {
 namespace {
 
-uint32_t NodesIn(const v1::JobStatus& status) {
-  return std::max<uint32_t>(status.nodes_in(), static_cast<uint32_t>(status.nodes_size()));
-}
-
 // The nodes that take part, and those that wait. A large job's status does not tell them apart.
 std::string Formed(const v1::JobStatus& status) {
   uint32_t spares = 0, out = 0;
@@ -61,6 +57,10 @@ std::string RanksOf(const v1::NodeStatus& node) {
 }
 
 }  // namespace
+
+uint32_t NodesIn(const v1::JobStatus& status) {
+  return std::max<uint32_t>(status.nodes_in(), static_cast<uint32_t>(status.nodes_size()));
+}
 
 std::string ProgressText(const v1::JobProgress& progress) {
   std::string text = absl::StrCat("step ", progress.step());

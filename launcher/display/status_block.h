@@ -3,6 +3,7 @@
 #define CADRE_LAUNCHER_DISPLAY_STATUS_BLOCK_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ std::string ProgressText(const v1::JobProgress& progress);
 std::vector<std::string> StatusBlock(const v1::JobStatus& status,
                                      const std::vector<v1::Progress>& here,
                                      const v1::NodeRange& nodes, size_t width, bool color);
+
+// How many nodes are in, also where the status does not name them.
+uint32_t NodesIn(const v1::JobStatus& status);
 
 // A table of the job's nodes and their ranks.
 std::string NodesTable(const v1::JobStatus& job);

@@ -5,7 +5,8 @@
 // times give the same effects. One caller thread.
 //
 // What the host must do with each returned Effects, in this order (after etcd-io/raft's Ready):
-//   1. commit `append` durably; a host that cannot steps CanSave, holds what follows and tries on;
+//   1. commit `append` durably; a host that cannot steps CanSave, holds what follows and tries on
+//      (but not Renewed, which goes out then where no other server can lead, and else not at all);
 //   2. only then deliver `send` and `reply`, in order, then carry out `close`;
 //   3. log `notes`;
 //   4. call Step again no later than NextDeadline(), with Tick if nothing else happened.

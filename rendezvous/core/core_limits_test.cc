@@ -33,12 +33,46 @@ TEST_F(CoreLimitsTest, CollateralIsBounded) {
   EXPECT_EQ(verdict.collateral(0).rank(), 1);
 }
 
+TEST_F(CoreLimitsTest, AListHasLittleOfEachJobThatEnded) {
+  for (uint64_t i = 1; i <= 1000; ++i) {
+    const std::string name = absl::StrCat("job", i);
+    Join(i, SpecOf(name, 1, 1, 0), "a", 2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      v1::NodeMessage exited = ExitedFrom({name, "a", 1, 1}, rank, 1, 0);
+      v1::WorkerExit* exit = exited.mutable_worker_exited()->mutable_exit();
+      exit->set_last_lines(std::string(4000, 'x'));
+      exit->set_error_json(std::string(60000, 'x'));
+      Say(i, exited);
+    }
+    Say(i, StoppedFrom({name, "a", 1, 1}));
+    Step(StreamClosed{StreamId{i}});
+  }
+  v1::ListJobsReply list;
+  for (const v1::JobStatus& job : core_.AllStatuses(now_)) *list.add_jobs() = job;
+  ASSERT_EQ(list.jobs_size(), 1000);
+  // What an older command takes.
+  EXPECT_LT(list.ByteSizeLong(), 1u << 20);
+  const v1::JobStatus& listed = list.jobs(0);
+  EXPECT_EQ(listed.phase(), v1::FAILED);
+  EXPECT_EQ(listed.nodes_in(), 1u);
+  EXPECT_EQ(listed.nodes_size(), 0);
+  EXPECT_EQ(listed.verdict().collateral_size(), 0);
+  EXPECT_EQ(listed.verdict().root_cause().exit().exit_code(), 1);
+  // Of one job all is told.
+  const v1::JobStatus whole = *core_.Status(now_, listed.name());
+  EXPECT_EQ(whole.verdict().message(), listed.verdict().message());
+  EXPECT_EQ(whole.verdict().collateral_size(), 1);
+  EXPECT_EQ(whole.verdict().root_cause().exit().last_lines().size(), 4000u);
+}
+
 TEST_F(CoreLimitsTest, EndedJobsAreForgottenOldestFirst) {
   for (uint64_t i = 1; i <= 1003; ++i) {
     const std::string name = absl::StrCat("job", i);
     Join(i, SpecOf(name, 1, 1, 0), "a");
     Step(JobCancelled{name, "", 0});
-    Say(i, StoppedFrom({name, "a", 1, 1}));
+    // Behind those of jobs that are forgotten.
+    EXPECT_EQ(core_.Status(now_, name)->generation(), i <= 1001 ? 1u : 2u) << i;
+    Say(i, StoppedFrom({name, "a", 1, core_.Status(now_, name)->generation()}));
     Step(StreamClosed{StreamId{i}});
   }
   EXPECT_EQ(core_.AllStatuses(now_).size(), 1000u);

@@ -1,5 +1,6 @@
 #include "rendezvous/host/commit_queue.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -29,6 +30,7 @@ CommitQueue::CommitQueue(std::unique_ptr<log::RecordLog> log, std::unique_ptr<Ba
       compact_at_(MonoTime::FromMicros(std::numeric_limits<int64_t>::min())) {}
 
 void CommitQueue::Add(MonoTime now, Effects effects) {
+  if (!trouble_.ok()) AnswerRenewals(&effects);
   // Most renewals; held, they would pile up.
   if (effects.append.empty() && effects.send.empty() && effects.reply.empty() &&
       effects.close.empty() && effects.notes.empty()) {
@@ -39,6 +41,19 @@ void CommitQueue::Add(MonoTime now, Effects effects) {
   }
   Hold(std::move(effects));
   if (!trouble_.ok() && now >= retry_at_) Commit(now);
+}
+
+// A node that is not answered kills its workers in time for whoever takes its place, with
+// --strict-fencing. The core answers those alone that it has not given up, and nobody takes the
+// place of one before that is saved.
+void CommitQueue::AnswerRenewals(Effects* effects) {
+  std::vector<SendToStream>& send = effects->send;
+  const auto first = std::stable_partition(
+      send.begin(), send.end(), [](const SendToStream& one) { return !one.message.has_renewed(); });
+  Effects renewed;
+  renewed.send.assign(std::make_move_iterator(first), std::make_move_iterator(send.end()));
+  send.erase(first, send.end());
+  if (log_->has_one_owner() && !renewed.send.empty()) host_.deliver(std::move(renewed));
 }
 
 void CommitQueue::Hold(Effects effects) {

@@ -5,8 +5,9 @@
 // to be saved before the first is, so that the core is ahead of the disk by two batches at most.
 //
 // When they cannot be saved they are held, in order, and tried again; the host then refuses new
-// work, so that what is held stays small. When the state is another server's (ABORTED) nothing goes
-// out any more.
+// work, so that what is held stays small. Only that a lease was renewed is said meanwhile, where no
+// other server can have ended it, and not held at all where one can. When the state is another
+// server's (ABORTED) nothing goes out any more.
 #ifndef CADRE_RENDEZVOUS_HOST_COMMIT_QUEUE_H_
 #define CADRE_RENDEZVOUS_HOST_COMMIT_QUEUE_H_
 
@@ -68,6 +69,7 @@ class CommitQueue {
   // False: something is still being saved.
   bool TakeSaved(MonoTime now, bool wait);
   void Hold(Effects effects);
+  void AnswerRenewals(Effects* effects);
   void EnterTrouble(absl::Status why);
   void Deliver(std::vector<Effects>* effects);
   void CompactIfDue(MonoTime now);

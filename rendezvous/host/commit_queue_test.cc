@@ -24,6 +24,7 @@ class CommitQueueTest : public testing::Test {
    public:
     explicit Log(CommitQueueTest& test) : test_(test) {}
     uint64_t server_id() const override { return 1; }
+    bool has_one_owner() const override { return test_.has_one_owner_; }
     absl::Status Append(const log::RecordRows& records) override {
       if (!test_.disk_.ok()) return test_.disk_;
       for (const v1::Record& record : records.Decoded()) {
@@ -91,6 +92,11 @@ class CommitQueueTest : public testing::Test {
     effects.send.emplace_back().message.set_job(job);
     return effects;
   }
+  static Effects Renewing(const std::string& job) {
+    Effects effects = Saying(job);
+    effects.send.back().message.mutable_renewed()->set_number(1);
+    return effects;
+  }
   static Effects SavingAndSaying(const std::string& job) {
     Effects effects = Saying(job);
     effects.append.emplace_back().set_job(job);
@@ -99,6 +105,7 @@ class CommitQueueTest : public testing::Test {
 
   MonoTime now_ = MonoTime::FromMicros(1000000);
   absl::Status disk_;
+  bool has_one_owner_ = true;
   bool beside_is_done_ = false;
   std::vector<std::string> happened_;
   int delivered_ = 0;
@@ -125,6 +132,32 @@ TEST_F(CommitQueueTest, WhatCannotBeSavedIsHeldAndTriedAgain) {
   EXPECT_THAT(happened_, IsEmpty()) << "too soon";
   queue_.Commit(queue_.NextDeadline());
   EXPECT_OK(queue_.trouble());
+  EXPECT_THAT(happened_, ElementsAre("saved a", "sent a"));
+}
+
+TEST_F(CommitQueueTest, ARenewedLeaseIsSaidThoughNothingCanBeSaved) {
+  disk_ = absl::ResourceExhaustedError("no room");
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Add(now_, Renewing("b"));
+  EXPECT_THAT(happened_, IsEmpty()) << "in its turn, as long as all goes well";
+  queue_.Commit(now_);
+  Effects effects = Saying("c");
+  effects.send.push_back(Renewing("d").send[0]);
+  queue_.Add(now_, std::move(effects));
+  EXPECT_THAT(happened_, ElementsAre("sent d"));
+  disk_ = absl::OkStatus();
+  queue_.Commit(queue_.NextDeadline());
+  EXPECT_THAT(happened_, ElementsAre("sent d", "saved a", "sent a", "sent b", "sent c"));
+}
+
+TEST_F(CommitQueueTest, ARenewedLeaseIsNotSaidWhereAnotherServerMayHaveEndedIt) {
+  has_one_owner_ = false;
+  disk_ = absl::UnavailableError("etcd is away");
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Commit(now_);
+  queue_.Add(now_, Renewing("b"));
+  disk_ = absl::OkStatus();
+  queue_.Commit(queue_.NextDeadline());
   EXPECT_THAT(happened_, ElementsAre("saved a", "sent a"));
 }
 

@@ -328,6 +328,24 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
 }
 
+TEST_F(CoreThreadTest, ALeaseIsRenewedWhileItCannotSave) {
+  const auto room = std::make_shared<FullLog::Room>();
+  log::OpenedLog full;
+  full.log = std::make_unique<FullLog>(room);
+  core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
+  const auto node = AddNode("node0", 1, 1);
+  ASSERT_TRUE(node->Await(v1::ServerMessage::kAssign));
+  {
+    const absl::MutexLock lock(&room->mutex);
+    room->is_there = false;
+  }
+  ASSERT_THAT(core_->Cancel("job", "", 0), StatusIs(absl::StatusCode::kResourceExhausted));
+  v1::NodeMessage renew = OfGenerationForTest("node0");
+  renew.mutable_renew()->set_number(1);
+  ASSERT_OK(core_->Post(last_stream_, renew));
+  EXPECT_TRUE(node->Await(v1::ServerMessage::kRenewed));
+}
+
 TEST_F(CoreThreadTest, WhileItCannotSaveNeitherNodesNorAgentsAreLetIn) {
   const auto room = std::make_shared<FullLog::Room>();
   log::OpenedLog full;

@@ -22,6 +22,7 @@ class FullLog final : public log::RecordLog {
   explicit FullLog(std::shared_ptr<Room> room) : room_(std::move(room)) {}
 
   uint64_t server_id() const override { return 1; }
+  bool has_one_owner() const override { return true; }
   absl::Status Append(const log::RecordRows&) override {
     const absl::MutexLock lock(&room_->mutex);
     if (room_->is_there) return absl::OkStatus();

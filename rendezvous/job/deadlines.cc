@@ -110,7 +110,7 @@ Gathering GatheringOf(const View& view) {
   Gathering gathering;
   gathering.present = connections.ready();
   // Others only take the places of those that are lost.
-  if (job.policy.scale_up == v1::ElasticPolicy::NEVER && job.generation.number() > 0) {
+  if (job.policy.scale_up == v1::ElasticPolicy::NEVER && job.generation.nodes() > 0) {
     gathering.most = job.generation.nodes();
   }
   gathering.since = clock.FromRecord(job.saved.times().gathering_us());

@@ -121,5 +121,14 @@ TEST_F(DeadlinesTest, AJobGrowsUntilAWorkerHasSucceeded) {
   EXPECT_FALSE(CanGrow(view()));
 }
 
+TEST_F(DeadlinesTest, ARunOfANameThatIsUsedAgainBeginsWithAsManyNodesAsCome) {
+  job_.policy.scale_up = v1::ElasticPolicy::NEVER;
+  // It goes on counting, but there are no nodes whose places alone could be taken.
+  job_.generation.saved.set_number(3);
+  EXPECT_GE(GatheringOf(view()).most, 2u);
+  Run();
+  EXPECT_EQ(GatheringOf(view()).most, 1u);
+}
+
 }  // namespace
 }  // namespace cadre::job

@@ -95,8 +95,7 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
       return Cancel(message.cancel().reason(), message.cancel().signal(),
                     message.cancel().cause() == v1::PREEMPTED ? v1::PREEMPTED : v1::CANCELLED);
     case v1::NodeMessage::kRenew: {
-      // An answer that cannot go out would only pile up.
-      if (message.renew().number() == 0 || !context_.clock.can_save()) return;
+      if (message.renew().number() == 0) return;
       v1::ServerMessage renewed = out_.Message();
       renewed.mutable_renewed()->set_number(message.renew().number());
       return out_.SendTo(node, std::move(renewed));

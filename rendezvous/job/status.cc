@@ -103,6 +103,33 @@ v1::WorkerState StateOf(saved::RankState rank) {
   return v1::WORKER_STATE_UNSPECIFIED;
 }
 
+// Without what is asked of one job at a time: last lines, evidence, other failures.
+v1::Verdict VerdictInList(const v1::Verdict& whole) {
+  v1::Verdict verdict;
+  verdict.set_job(whole.job());
+  verdict.set_outcome(whole.outcome());
+  verdict.set_message(whole.message());
+  verdict.set_exit_status(whole.exit_status());
+  verdict.set_restarts(whole.restarts());
+  verdict.set_generations(whole.generations());
+  verdict.set_run(whole.run());
+  if (!whole.has_root_cause()) return verdict;
+  v1::Failure* root_cause = verdict.mutable_root_cause();
+  *root_cause = whole.root_cause();
+  root_cause->clear_message();  // the verdict's
+  root_cause->clear_evidence();
+  if (!root_cause->has_exit()) return verdict;
+  root_cause->mutable_exit()->clear_last_lines();
+  root_cause->mutable_exit()->clear_error_json();
+  return verdict;
+}
+
+// Whether nodes are named, each of them.
+bool ShowsNodes(const state::Job& job, Shown shown) {
+  return shown == Shown::kWhole || (shown == Shown::kInList ? !state::HasEnded(job.phase())
+                                                            : job.nodes.size() <= kMaxNodesInPush);
+}
+
 }  // namespace
 
 std::string JoinTimeoutText(const View& view, const std::string& cluster_waits) {
@@ -193,7 +220,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
   status.set_phase(job.phase());
   status.set_generation(job.generation.number());
   status.set_nodes_in(job.nodes.size());
-  if (!to_agents || job.nodes.size() <= kMaxNodesInPush) {
+  if (ShowsNodes(job, shown)) {
     for (const auto& [node_name, node] : job.nodes) {
       v1::NodeStatus* entry = status.add_nodes();
       entry->set_name(node_name);
@@ -210,7 +237,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       if (rank < 0) continue;
       const saved::Member& member = job.generation.member(rank);
       entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
-      if (!to_agents) {
+      if (shown == Shown::kWhole) {
         entry->set_warm(member.warm());
         entry->set_why_plain(member.why_plain());
         if (member.has_imports()) *entry->mutable_imports() = member.imports();
@@ -239,7 +266,10 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
   if (WantsCheckpoint(view)) status.set_checkpoint_wanted(true);
-  if (job.saved.has_verdict()) *status.mutable_verdict() = job.saved.verdict();
+  if (job.saved.has_verdict()) {
+    *status.mutable_verdict() =
+        shown == Shown::kInList ? VerdictInList(job.saved.verdict()) : job.saved.verdict();
+  }
   if (to_agents) return status;
   if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
   status.set_run(job.saved.run());

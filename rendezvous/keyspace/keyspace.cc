@@ -9,31 +9,6 @@
 #include "rendezvous/keyspace/limits.h"
 
 namespace cadre::keyspace {
-namespace {
-
-absl::Status CheckName(absl::string_view what, absl::string_view name) {
-  if (!name.empty() && name.size() <= kMaxKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " must have 1 to ", kMaxKeyBytes, " bytes; got ", name.size()));
-}
-
-struct CheckOperation {
-  template <typename OnKey>
-  absl::Status operator()(const OnKey& operation) const {
-    return CheckName("key", operation.key);
-  }
-  absl::Status operator()(const EnterBarrier& enter) const {
-    return CheckName("barrier name", enter.name);
-  }
-  absl::Status operator()(const PublishId& publish) const {
-    return CheckName("communicator", publish.communicator);
-  }
-  absl::Status operator()(const GetId& get) const {
-    return CheckName("communicator", get.communicator);
-  }
-};
-
-}  // namespace
 
 struct Keyspace::Call {
   MonoTime now;
@@ -48,7 +23,7 @@ Outcome Keyspace::Execute(MonoTime now, const Stored& stored, uint32_t world_siz
                           const Asker& asker, Request request) {
   Outcome outcome;
   const Call call{now, stored, world_size, asker, request, &outcome};
-  const absl::Status valid = std::visit(CheckOperation(), request.operation);
+  const absl::Status valid = CheckName(request.operation);
   if (!valid.ok()) {
     Fail(call, valid.code(), valid.message());
     return outcome;

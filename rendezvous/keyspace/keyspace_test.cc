@@ -1,6 +1,8 @@
 #include "rendezvous/keyspace/keyspace.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "gtest/gtest.h"
 #include "rendezvous/keyspace/limits.h"
 
@@ -88,6 +90,14 @@ TEST_F(KeyspaceTest, AddCountsAndRefusesWhatIsNoNumber) {
   Ask(SetOf("n", "9223372036854775807"));
   EXPECT_EQ(CodeOf(AddOf("n", 1)), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Ask(GetOf("n")).value, "9223372036854775807");
+}
+
+TEST_F(KeyspaceTest, AddToBytesIsRefusedWithText) {
+  Ask(SetOf("k", "\xff\xfe\x80\x01"));
+  const Reply reply = Ask(AddOf("k", 1));
+  EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(IsUtf8(reply.message)) << reply.message;
+  EXPECT_EQ(Ask(GetOf("k")).value, "\xff\xfe\x80\x01");
 }
 
 TEST_F(KeyspaceTest, CompareAndSetReturnsWhatTheKeyHolds) {
@@ -231,6 +241,22 @@ TEST_F(KeyspaceTest, KeysAndValuesHaveLimits) {
   EXPECT_EQ(CodeOf(SetOf("k", std::string(kMaxValueBytes, 'v'))), absl::StatusCode::kOk);
   EXPECT_EQ(CodeOf(SetOf("k", std::string(kMaxValueBytes + 1, 'v'))),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(KeyspaceTest, NamesAreUtf8) {
+  const std::string name = "k\xff";
+  const Operation operations[] = {Set{name, "v"},        Get{name},
+                                  Add{name, 1},          CompareAndSet{name, "", "v"},
+                                  Delete{name},          EnterBarrier{name, 2},
+                                  PublishId{name, "id"}, GetId{name}};
+  for (const Operation& operation : operations) {
+    const Reply reply = Ask(RequestOf(operation, 0, 1000));
+    EXPECT_EQ(reply.code, absl::StatusCode::kInvalidArgument) << operation.index();
+    EXPECT_TRUE(absl::EndsWith(reply.message, " \"k\xef\xbf\xbd\" is not UTF-8")) << reply.message;
+  }
+  EXPECT_EQ(changes_, 0);
+  EXPECT_EQ(keyspace_.waiters(), 0u);
+  EXPECT_EQ(CodeOf(SetOf("caf\xc3\xa9", "v")), absl::StatusCode::kOk);
 }
 
 TEST_F(KeyspaceTest, AGenerationHasSoManyKeys) {

@@ -1,16 +1,50 @@
 #include "rendezvous/keyspace/request.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "rendezvous/keyspace/limits.h"
 
 namespace cadre::keyspace {
+namespace {
+
+struct CheckItsName {
+  template <typename OnKey>
+  absl::Status operator()(const OnKey& operation) const {
+    return CheckName("key", operation.key);
+  }
+  absl::Status operator()(const EnterBarrier& enter) const {
+    return CheckName("barrier name", enter.name);
+  }
+  absl::Status operator()(const PublishId& publish) const {
+    return CheckName("communicator", publish.communicator);
+  }
+  absl::Status operator()(const GetId& get) const {
+    return CheckName("communicator", get.communicator);
+  }
+};
+
+}  // namespace
+
+absl::Status CheckName(absl::string_view what, absl::string_view name) {
+  if (name.empty() || name.size() > kMaxKeyBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " must have 1 to ", kMaxKeyBytes, " bytes; got ", name.size()));
+  }
+  if (IsUtf8(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " ", Quoted(ReplaceInvalidUtf8(name)), " is not UTF-8"));
+}
+
+absl::Status CheckName(const Operation& operation) { return std::visit(CheckItsName(), operation); }
 
 Reply ErrorReply(uint64_t client, uint64_t id, absl::StatusCode code, absl::string_view message) {
   Reply reply;
   reply.client = client;
   reply.id = id;
   reply.code = code;
-  reply.message = Shortened(message, kMaxMessageBytes);
+  // It may quote what is stored, which is bytes, and goes on as text.
+  reply.message = Shortened(ReplaceInvalidUtf8(message), kMaxMessageBytes);
   return reply;
 }
 

@@ -76,6 +76,12 @@ struct Reply {
   absl::Status status() const { return absl::Status(code, message); }
 };
 
+// INVALID_ARGUMENT: it has too few or too many bytes, or is not the UTF-8 that Protobuf demands of
+// the strings in which it travels and is kept. `what`: "key".
+absl::Status CheckName(absl::string_view what, absl::string_view name);
+// The name that the operation is about.
+absl::Status CheckName(const Operation& operation);
+
 // The answer to a request, still without content.
 inline Reply ReplyTo(const Request& request) {
   Reply reply;
@@ -83,7 +89,7 @@ inline Reply ReplyTo(const Request& request) {
   reply.id = request.id;
   return reply;
 }
-// `message` is cut to kMaxMessageBytes.
+// `message` is made UTF-8 and cut to kMaxMessageBytes.
 Reply ErrorReply(uint64_t client, uint64_t id, absl::StatusCode code, absl::string_view message);
 
 template <typename Io>

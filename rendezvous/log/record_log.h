@@ -19,6 +19,10 @@ class RecordLog {
   // One life of the state: the same for as long as the log is.
   virtual uint64_t server_id() const = 0;
 
+  // Whether nobody else can write to it as long as this server runs: then this server alone says
+  // who is lost, also while it can save nothing.
+  virtual bool has_one_owner() const { return false; }
+
   // All of them or none; durable when it returns OK. After an error nothing has changed and
   // the same call may be made again:
   //   RESOURCE_EXHAUSTED  no room

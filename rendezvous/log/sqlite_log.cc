@@ -90,6 +90,7 @@ class SqliteLog final : public RecordLog {
 
   uint64_t server_id() const override { return server_id_; }
 
+  bool has_one_owner() const override { return true; }  // whoever holds the directory's lock
   absl::Status Append(const RecordRows& records) override {
     RETURN_IF_ERROR(Ready());
     int64_t number = last_;

@@ -49,8 +49,8 @@ class Call {
   grpc::ClientContext context_;
 };
 
-std::shared_ptr<grpc::Channel> Connect(int port) {
-  grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
+std::shared_ptr<grpc::Channel> Connect(int port, int answer_bytes_max = rpc::kMessageBytesMax) {
+  grpc::ChannelArguments arguments = rpc::ClientChannelArguments({}, answer_bytes_max);
   // A message that is too large must be refused by the server.
   arguments.SetMaxSendMessageSize(-1);
   // Each test and each of its clients has a connection of its own.
@@ -58,6 +58,12 @@ std::shared_ptr<grpc::Channel> Connect(int port) {
   return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
+
+class Deaf final : public host::NodeSink {
+ public:
+  void Send(v1::ServerMessage) override {}
+  void Close(const absl::Status&) override {}
+};
 
 class ServerTest : public ::testing::Test {
  protected:
@@ -265,6 +271,26 @@ TEST_F(ServerTest, MessageOverTheLimitIsRefused) {
                   &reply)),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
   EXPECT_TRUE(core_.AllStatuses()->empty());
+}
+
+TEST_F(ServerTest, AListMayBeLargerThanAnyOtherMessage) {
+  const std::string long_name(255, 'n');
+  for (int i = 0; i < 2500; ++i) {
+    v1::NodeMessage join = host::JoinForTest(long_name, 2, 2);
+    join.set_job(absl::StrCat("job", i));
+    join.mutable_join()->mutable_spec()->set_name(join.job());
+    ASSERT_OK(core_.Post(core_.OpenStream(std::make_shared<Deaf>()), join));
+  }
+  const auto list = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    Call call;
+    v1::ListJobsReply reply;
+    const grpc::Status status =
+        v1::Control::NewStub(channel)->ListJobs(call.get(), v1::ListJobsRequest(), &reply);
+    EXPECT_TRUE(!status.ok() || reply.ByteSizeLong() > size_t{rpc::kMessageBytesMax});
+    return rpc::FromGrpcStatus(status);
+  };
+  EXPECT_OK(list(Connect(server_->port(), rpc::kListBytesMax)));
+  EXPECT_THAT(list(channel_), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
 }
 
 TEST_F(ServerTest, StoreCallWaitsForItsKey) {

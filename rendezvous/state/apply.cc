@@ -30,12 +30,11 @@ void PutJob(const std::string& name, Job job, State* state) {
 
 void CreateJob(const v1::JobCreated& record, const std::string& name, State* state) {
   Job job(record.job());
+  saved::Counters& counters = state->counters;
   // A name that is used again goes on counting generations, so that no old call fits a new run.
   const auto before = state->jobs.find(name);
-  if (before != state->jobs.end()) {
-    job.generation.saved.set_number(before->second.generation.number());
-  }
-  saved::Counters& counters = state->counters;
+  job.generation.saved.set_number(before != state->jobs.end() ? before->second.generation.number()
+                                                              : counters.forgotten_generation());
   counters.set_submitted(std::max(counters.submitted(), job.saved.submission().order()));
   PutJob(name, std::move(job), state);
 }
@@ -64,13 +63,17 @@ std::string EndJob(const v1::JobEnded& record, const std::string& name, State* s
   if (found == state->jobs.end() || HasEnded(found->second.phase())) return "";
   Job* job = &found->second;
   RemoveFromIndexes(*job, state);
-  state->counters.set_jobs_ended(state->counters.jobs_ended() + 1);
-  EndJob(record, state->counters.jobs_ended(), job);
+  saved::Counters& counters = state->counters;
+  counters.set_jobs_ended(counters.jobs_ended() + 1);
+  EndJob(record, counters.jobs_ended(), job);
   AddToIndexes(*job, state);
   if (state->ended_jobs.size() <= kMaxEndedJobs) return "";
   const std::string forgotten = state->ended_jobs.at(state->by_user.NextToForget());
-  RemoveFromIndexes(state->jobs.at(forgotten), state);
-  state->jobs.erase(forgotten);
+  const auto oldest = state->jobs.find(forgotten);
+  counters.set_forgotten_generation(
+      std::max(counters.forgotten_generation(), oldest->second.generation.number()));
+  RemoveFromIndexes(oldest->second, state);
+  state->jobs.erase(oldest);
   return forgotten;
 }
 

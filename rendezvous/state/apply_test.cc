@@ -208,6 +208,26 @@ TEST_F(ApplyTest, TheOldestEndedJobIsForgotten) {
   EXPECT_EQ(state_.jobs.size(), kMaxEndedJobs);
 }
 
+TEST_F(ApplyTest, ANameOfAJobThatIsForgottenGoesOnCountingGenerations) {
+  Begin();
+  Form(7);
+  End();
+  for (size_t i = 0; i < kMaxEndedJobs; ++i) {
+    v1::Record record;
+    record.set_job("job" + std::to_string(i));
+    record.mutable_job_created()->mutable_job()->mutable_spec()->set_name(record.job());
+    Apply(record);
+    record.mutable_job_ended()->mutable_verdict()->set_outcome(v1::FAILED);
+    Apply(record);
+  }
+  ASSERT_EQ(state_.jobs.count("train"), 0u);
+  State restored;
+  for (const v1::Record& one : SnapshotOf(state_)) state::Apply(one, &restored);
+  state_ = std::move(restored);
+  Create("");
+  EXPECT_EQ(job().generation.number(), 7u);
+}
+
 TEST_F(ApplyTest, ASnapshotGivesTheStateAgain) {
   Create("alice");
   PlaceFirstPart();

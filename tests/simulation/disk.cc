@@ -28,6 +28,7 @@ class Disk::Log final : public log::RecordLog {
   Log(Disk& disk, std::function<void()> crash) : disk_(disk), crash_(std::move(crash)) {}
 
   uint64_t server_id() const override { return disk_.server_id_; }
+  bool has_one_owner() const override { return true; }
   absl::Status Append(const log::RecordRows& records) override {
     return disk_.Append(records.Decoded(), crash_);
   }

@@ -117,11 +117,11 @@ cadre_status cadre_checkpoint_wanted(cadre_worker* worker, int64_t timeout_ms, i
 
 // ---- Store: keys and values that the workers of a generation share, and that end with it.
 //
-// A key has 1 to 256 bytes and ends with a NUL; a value is bytes, CADRE_MAX_VALUE_BYTES at most,
-// and may be NULL where it has none. Calls without a timeout wait for the store's answer, a minute
-// at most. Any may fail with CADRE_ABORTED (the generation has moved on: exit, and Cadre starts the
-// next one), CADRE_UNAVAILABLE (the store cannot be reached) or CADRE_RESOURCE_EXHAUSTED (it is
-// full).
+// A key has 1 to 256 bytes of UTF-8 and ends with a NUL; a value is bytes, CADRE_MAX_VALUE_BYTES at
+// most, and may be NULL where it has none. Calls without a timeout wait for the store's answer, a
+// minute at most. Any may fail with CADRE_ABORTED (the generation has moved on: exit, and Cadre
+// starts the next one), CADRE_UNAVAILABLE (the store cannot be reached) or CADRE_RESOURCE_EXHAUSTED
+// (it is full).
 
 enum { CADRE_MAX_VALUE_BYTES = 65536 };
 

@@ -302,6 +302,16 @@ TEST_F(AgentWorkerTest, CutsLongWaits) {
   EXPECT_EQ(requests[1].store.wait_ms, 0u);
 }
 
+TEST_F(AgentWorkerTest, RefusesNamesThatAreNotUtf8) {
+  const auto worker = Connect();
+  const auto refused = StatusIs(StatusCode::kInvalidArgument, HasSubstr("is not UTF-8"));
+  EXPECT_THAT(worker->Set("\xff", ""), refused);
+  EXPECT_THAT(worker->Get("\xff", kLong), refused);
+  EXPECT_THAT(worker->Barrier("\xff", kLong), refused);
+  EXPECT_THAT(worker->PublishCommunicatorId("\xff", "id"), refused);
+  EXPECT_TRUE(server_->requests().empty());
+}
+
 TEST_F(AgentWorkerTest, RefusesWhatIsTooLong) {
   const auto worker = Connect();
   EXPECT_OK(worker->Set(std::string(keyspace::kMaxKeyBytes, 'k'),

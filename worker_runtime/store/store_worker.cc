@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "rendezvous/keyspace/limits.h"
 #include "worker_runtime/absl_types.h"
 
@@ -21,9 +23,13 @@ uint64_t RandomId() {
 }
 
 Status CheckKey(const char* what, std::string_view key) {
-  if (!key.empty() && key.size() <= keyspace::kMaxKeyBytes) return OkStatus();
-  return InvalidArgumentError(absl::StrCat(what, " has ", key.size(), " bytes; it must have 1 to ",
-                                           keyspace::kMaxKeyBytes));
+  if (key.empty() || key.size() > keyspace::kMaxKeyBytes) {
+    return InvalidArgumentError(absl::StrCat(what, " has ", key.size(),
+                                             " bytes; it must have 1 to ", keyspace::kMaxKeyBytes));
+  }
+  if (IsUtf8(ToAbsl(key))) return OkStatus();
+  return InvalidArgumentError(
+      absl::StrCat(what, " is not UTF-8: ", Quoted(ReplaceInvalidUtf8(ToAbsl(key)))));
 }
 
 Status CheckValue(std::string_view key, std::string_view value) {

@@ -185,7 +185,10 @@ void EventStreams::Take(const std::string& name, const Show& show) {
 
 void EventStreams::Tell(Reader& reader, const std::string& name, const View& view) {
   uint64_t& told = reader.told[name];
-  if (told == view.version || (reader.behind && !finishing_)) return;
+  if (told == view.version) return;
+  // Who was told so much just now would be closed; the next tick tells the rest.
+  const bool full = reader.exchange->waiting() > kHttpStreamBytesMax;
+  if ((reader.behind || full) && !finishing_) return;
   told = view.version;
   reader.exchange->Write(view.event);
 }

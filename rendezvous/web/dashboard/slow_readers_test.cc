@@ -103,6 +103,19 @@ TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
   EXPECT_FALSE(absl::StrContains(reader->read(), "state 50."));
 }
 
+TEST(SlowReadersTest, WhoIsToldVeryMuchIsToldTheRestWithTheNextTick) {
+  EventStreams events([] { return absl::UnavailableError(std::string(kHttpStreamBytesMax, '.')); },
+                      Here);
+  const auto reader = std::make_shared<FakeExchange>();
+  events.Add(reader, "", Bearer());
+  // Of the jobs, and not of the nodes yet.
+  EXPECT_GT(reader->waiting(), kHttpStreamBytesMax);
+  EXPECT_LT(reader->waiting(), 2 * kHttpStreamBytesMax);
+  reader->Read();
+  events.Tick();
+  EXPECT_GT(reader->waiting(), kHttpStreamBytesMax);
+}
+
 TEST(SlowReadersTest, AReaderIsToldNothingMoreOnceItsTokenHasEnded) {
   EventStreams events([] { return absl::UnavailableError("away"); }, Here);
   Bearer ended;

@@ -122,8 +122,8 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
 
   void Write(absl::string_view bytes) override {
     if (closed() || state_ != State::kStreaming) return;
-    const size_t before = waiting();
-    if (before > 0 && before + bytes.size() > kHttpStreamBytesMax) return Close();
+    // The piece itself may be of any size, or one that is large would reach nobody.
+    if (waiting() > kHttpStreamBytesMax) return Close();
     loop_->MakeRoomFor(bytes.size());
     if (closed()) return;
     bufferevent_write(buffered_.get(), bytes.data(), bytes.size());

@@ -29,8 +29,8 @@ inline constexpr size_t kHttpAnswersMax = 4 * kHttpConnectionsMax;
 // From the connection to the end of the request's head, and for a reader to take a whole reply.
 inline constexpr absl::Duration kHttpRequestTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kHttpReplyTimeout = absl::Seconds(30);
-// Bytes that may wait for the reader of a stream; one that is further behind is closed, and one
-// that takes nothing of it for so long.
+// Bytes that may wait for the reader of a stream when there is more for it; one that is further
+// behind is closed, and one that takes nothing of it for so long.
 inline constexpr size_t kHttpStreamBytesMax = 8 << 20;
 inline constexpr absl::Duration kHttpStallTimeout = absl::Seconds(30);
 // And for all readers together; then the one that is furthest behind is closed.

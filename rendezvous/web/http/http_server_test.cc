@@ -3,6 +3,7 @@
 #include <atomic>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
@@ -147,6 +148,22 @@ TEST_F(HttpServerTest, StreamsGoOn_OneThatIsNotReadIsClosed) {
   Reader other(server_->port());
   other.Get("/x");
   EXPECT_THAT(other.All(), HasSubstr("you asked for /x"));
+}
+
+TEST(HttpServerLargePieceTest, APieceOfAnySizeReachesWhoReads) {
+  auto server = HttpServer::Listen("127.0.0.1", 0);
+  ASSERT_OK(server);
+  (*server)->Serve(
+      [](const HttpRequest&, std::shared_ptr<HttpExchange> exchange) {
+        ASSERT_TRUE(exchange->Begin("text/plain"));
+        // Behind the reply's head, which waits still.
+        exchange->Write(absl::StrCat(std::string(2 * kHttpStreamBytesMax, 'x'), "end"));
+        exchange->End();
+      },
+      absl::Seconds(1), [] {});
+  Reader reader((*server)->port());
+  reader.Get("/");
+  EXPECT_TRUE(absl::EndsWith(reader.All(), "xend"));
 }
 
 TEST_F(HttpServerTest, WhatWaitsForAllReadersTogetherIsBounded) {

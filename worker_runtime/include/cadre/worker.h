@@ -51,7 +51,8 @@ struct WorkerOptions {
 //   ABORTED             the generation has moved on: rejoin, or exit, and Cadre starts the next one
 //   DEADLINE_EXCEEDED   naming who is missing where that is known
 //   UNAVAILABLE         the store cannot be reached
-//   INVALID_ARGUMENT    a key that is empty or has more than 256 bytes, a value of more than 64 KiB
+//   INVALID_ARGUMENT    a key that is empty, has more than 256 bytes or is not UTF-8, a value of
+//                       more than 64 KiB
 //   RESOURCE_EXHAUSTED  the store is full
 class Worker {
  public:

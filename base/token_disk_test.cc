@@ -1,0 +1,83 @@
+// A file system that takes what is written, and says that there is no room for it afterwards.
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iterator>
+#include <string>
+
+#include "base/status_matchers.h"
+#include "base/token.h"
+
+namespace {
+
+// The next call of this kind finds the quota used up. The test has one thread.
+bool fsync_fails = false;
+bool close_fails = false;
+
+int Result(long result, bool* fails) {
+  if (!*fails) return static_cast<int>(result);
+  *fails = false;
+  errno = EDQUOT;
+  return -1;
+}
+
+}  // namespace
+
+// Replace libc's.
+extern "C" int fsync(int fd) { return Result(syscall(SYS_fsync, fd), &fsync_fails); }
+extern "C" int close(int fd) { return Result(syscall(SYS_close, fd), &close_fails); }
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TokenDiskTest : public testing::TestWithParam<bool*> {
+ protected:
+  TokenDiskTest() {
+    std::string pattern = testing::TempDir() + "/token_XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    path_ = directory_ + "/t";
+  }
+  ~TokenDiskTest() override { std::filesystem::remove_all(directory_); }
+
+  void Fill() const { *GetParam() = true; }
+  // What the directory holds.
+  size_t Files() const {
+    const std::filesystem::directory_iterator files(directory_);
+    return static_cast<size_t>(std::distance(begin(files), end(files)));
+  }
+
+  std::string directory_;
+  std::string path_;
+};
+
+TEST_P(TokenDiskTest, AGoodTokenIsKept) {
+  ASSERT_OK(WriteTokenFile(path_, "0123456789abcdef"));
+  Fill();
+  EXPECT_THAT(WriteTokenFile(path_, "fedcba9876543210").ToString(), HasSubstr("quota"));
+  const absl::StatusOr<std::string> token = ReadTokenFile(path_);
+  ASSERT_OK(token);
+  EXPECT_EQ(*token, "0123456789abcdef");
+  EXPECT_EQ(Files(), 1u);
+}
+
+TEST_P(TokenDiskTest, NothingIsLeftOfOneThatWasNotWritten) {
+  Fill();
+  EXPECT_THAT(CreateTokenFile(path_, "0123456789abcdef").ToString(), HasSubstr("quota"));
+  Fill();
+  EXPECT_THAT(SharedToken(path_).status().ToString(), HasSubstr("quota"));
+  EXPECT_EQ(Files(), 0u);
+  EXPECT_OK(SharedToken(path_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, TokenDiskTest, testing::Values(&fsync_fails, &close_fails),
+                         [](const auto& test) {
+                           return test.param == &fsync_fails ? "Fsync" : "Close";
+                         });
+
+}  // namespace
+}  // namespace cadre
