@@ -335,7 +335,7 @@ void NodeWorkers::StartStandbys(MonoTime now) {
 }
 
 void NodeWorkers::OnSupervisorGone(const std::string& how) {
-  if (!supervisor_.Replace(how)) return uses_.emit(SupervisorLost{});
+  if (!supervisor_.Replace(how)) return uses_.emit(SupervisorLost{supervisor_.why_lost()});
   Send(supervisor::DirectoryFrame{uses_.local.directory()});
   standbys_.Clear();
   std::map<uint32_t, v1::WorkerRemains> left;
@@ -391,7 +391,7 @@ void NodeWorkers::EmitGone() {
 }
 
 void NodeWorkers::Send(const supervisor::Frame& frame) {
-  if (!supervisor_.Send(frame)) uses_.emit(SupervisorLost{});
+  if (!supervisor_.Send(frame)) uses_.emit(SupervisorLost{supervisor_.why_lost()});
 }
 
 }  // namespace cadre::agent

@@ -99,6 +99,25 @@ class Scaling(unittest.TestCase):
             self.assertIn(words, done.stderr)
             self.assertEqual(done.stdout, "")
 
+    def test_what_is_done_is_kept_when_a_later_run_fails(self):
+        fails = LAUNCHER.replace("prefix =", "if n == 4: sys.exit('no such device')\nprefix =")
+        hangs = LAUNCHER.replace("prefix =", "if n == 4: import signal; signal.pause()\nprefix =")
+        for text, timeout, words in ((fails, "60", "4 workers: ended with status 1"), (hangs, "8", "4 workers: not done after 8 s")):
+            done = self.run_scaling(self.program(text), "--workers", "1,2,4", "--timeout", timeout, "--json", self.path("j"),
+                                    "--svg", self.path("s"), "--", "--flag")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+            self.assertEqual([line.split()[0] for line in done.stdout.splitlines()[1:3]], ["1", "2"])
+            with open(self.path("j"), encoding="utf-8") as file:
+                self.assertEqual([row["workers"] for row in json.load(file)], [1, 2])
+            self.assertTrue(os.path.exists(self.path("s")))
+
+    def test_hidden_gpus_do_not_count(self):
+        for listed, count in ((None, 8), ("0,1", 2), (" 3 ", 1), ("", 0), ("-1", 0), ("0,-1,1", 1), ("9,0", 0), ("NoDevFiles", 0),
+                              ("GPU-1a2b, MIG-3c", 2)):
+            self.assertEqual(scaling.visible_gpus(8, listed), count, listed)
+        self.assertEqual(scaling.visible_gpus(0, "GPU-1a2b"), 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -13,13 +13,14 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status_matchers.h"
 #include "cadre/connect.h"
-#include "worker_runtime/store/group_worker.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/rejoining_worker.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::RejoiningWorker;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
@@ -99,34 +100,6 @@ TEST(ShareStateTest, AStateThatCannotBeSavedKeepsNobodyWaiting) {
               worker.rank() == 0 ? StatusCode::kDataLoss : StatusCode::kAborted);
   });
 }
-
-// A worker that finds its place in the next generation, where there is one.
-class RejoiningWorker : public store::GroupWorker {
- public:
-  RejoiningWorker(Worker& here, Worker* next)
-      : store::GroupWorker(&here, "in_place", here.place()), next_(next) {}
-
-  bool in_place() const override { return true; }
-  Status AnnounceRejoin(std::function<void()> on_end) override {
-    absl::MutexLock lock(&mutex_);
-    on_end_ = std::move(on_end);
-    return OkStatus();
-  }
-  Result<std::unique_ptr<Worker>> Rejoin(std::string_view, std::chrono::nanoseconds) override {
-    if (next_ == nullptr) return AbortedError("this process is not kept");
-    return std::unique_ptr<Worker>(std::make_unique<RejoiningWorker>(*next_, nullptr));
-  }
-
-  void EndGeneration() {
-    absl::MutexLock lock(&mutex_);
-    on_end_();
-  }
-
- private:
-  Worker* const next_;
-  absl::Mutex mutex_;
-  std::function<void()> on_end_ ABSL_GUARDED_BY(mutex_);
-};
 
 TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
   testing::InProcessWorkers first(3), second(3);

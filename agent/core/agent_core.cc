@@ -47,7 +47,7 @@ void AgentCore::Impl::Take(const AgentEvent& event) {
         if constexpr (std::is_same_v<T, WorkerWaits>) {
           if (generation.OnWaits(e, now)) GoOnIfClear();
         }
-        if constexpr (std::is_same_v<T, SupervisorLost>) OnSupervisorLost();
+        if constexpr (std::is_same_v<T, SupervisorLost>) OnSupervisorLost(e);
         if constexpr (std::is_same_v<T, WorkerProgress>) {
           if (generation.OnProgress(e)) progress.news = true;
         }

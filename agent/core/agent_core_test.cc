@@ -314,9 +314,11 @@ TEST_F(AgentCoreTest, MoreNodesWait_WorkersAreAskedOnceToSave) {
 
 TEST_F(AgentCoreTest, SupervisorLost_LeavesAsALostNode) {
   Run();
-  EXPECT_THAT(Feed(SupervisorLost{}),
-              ElementsAre("up leave NODE_LOST",
-                          "exit 70 cadre-supervisor died; the workers of this node were killed"));
+  EXPECT_THAT(
+      Feed(SupervisorLost{"cadre-supervisor, pid 7, does not read"}),
+      ElementsAre("up leave NODE_LOST",
+                  "exit 70 cadre-supervisor, pid 7, does not read; the workers of this node were "
+                  "killed"));
 }
 
 TEST_F(AgentCoreTest, StoreRequests_TravelAndAreResent) {

@@ -73,7 +73,9 @@ struct WorkerWaits {
   uint32_t local_rank;
   std::string reason;
 };
-struct SupervisorLost {};
+struct SupervisorLost {
+  std::string why;
+};
 // What it reported last, or its page says, at that moment. Another step is progress.
 struct WorkerProgress {
   uint64_t generation;

@@ -86,7 +86,7 @@ struct AgentCore::Impl {
   // local_events.cc
   void OnWorkerDied(const WorkerDied& event);
   void OnUnkillable(const WorkerUnkillable& event);
-  void OnSupervisorLost();
+  void OnSupervisorLost(const SupervisorLost& event);
   void OnWorkerAsked(const v1::StoreRequest& request);
   // Goes on to what comes when nothing of the generation runs any more.
   void GoOnIfClear();

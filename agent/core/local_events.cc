@@ -62,15 +62,14 @@ void AgentCore::Impl::SendProgress() {
   progress = {false, now + kProgressInterval};
 }
 
-void AgentCore::Impl::OnSupervisorLost() {
-  SendLeave(v1::NODE_LOST, "the supervisor of this node's workers died");
+void AgentCore::Impl::OnSupervisorLost(const SupervisorLost& event) {
+  SendLeave(v1::NODE_LOST, event.why);
   const bool had_workers = generation.Alive();
   generation.Lost();
   if (!departure.exit) {
     departure.exit =
         Exit{kExitInternal,
-             had_workers ? "cadre-supervisor died; the workers of this node were killed"
-                         : "cadre-supervisor died",
+             absl::StrCat(event.why, had_workers ? "; the workers of this node were killed" : ""),
              {},
              {}};
   }

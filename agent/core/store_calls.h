@@ -14,7 +14,8 @@
 
 namespace cadre::agent {
 
-// Operations that may wait at once, and the bytes they may hold together.
+// Operations that may wait at once, and the bytes they may hold together. After a reconnection all
+// of them go to the link in one moment, which has room for that (LinkQueue).
 inline constexpr size_t kMaxPendingStoreCalls = 65536;
 inline constexpr size_t kMaxPendingStoreBytes = 64 << 20;
 

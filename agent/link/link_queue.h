@@ -7,13 +7,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agent/core/store_calls.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::agent {
 
-// What may wait to be written: a server that does not read is given up.
-inline constexpr size_t kLinkQueueMessagesMax = 65536;
-inline constexpr size_t kLinkQueueBytesMax = 16 << 20;
+// What a NodeMessage has around its body, at most: a job's name has 63 bytes, and the rest is
+// numbers.
+inline constexpr size_t kNodeMessageHeadBytesMax = 128;
+// What may wait to be written: a server that does not read is given up. All store operations that
+// may be unanswered fit beside everything else, or each new stream would end as the one before.
+inline constexpr size_t kLinkQueueMessagesMax = 65536 + kMaxPendingStoreCalls;
+inline constexpr size_t kLinkQueueBytesMax =
+    (16 << 20) + kMaxPendingStoreBytes + kMaxPendingStoreCalls * kNodeMessageHeadBytesMax;
 
 class LinkQueue {
  public:

@@ -1,7 +1,9 @@
 #include "agent/link/link_queue.h"
 
+#include <cstdint>
 #include <string>
 
+#include "agent/core/store_calls.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "rpc/limits.h"
@@ -60,6 +62,27 @@ TEST(LinkQueue, Bytes_AreBounded) {
   EXPECT_EQ(added, kLinkQueueBytesMax / rpc::kMessageBytesMax);
   queue.TakeBundle();
   EXPECT_OK(queue.Add(Set(1, rpc::kMessageBytesMax - 100)));
+}
+
+// As the agent sends them again after each Welcome, behind its Join.
+TEST(LinkQueue, AllStoreOperationsThatMayBeUnansweredFit) {
+  for (const size_t value : {0, 1000, 64 << 10}) {
+    LinkQueue queue;
+    v1::NodeMessage join;
+    join.mutable_join()->set_node(std::string(rpc::kMessageBytesMax / 2, 'n'));
+    ASSERT_OK(queue.Add(join));
+    PendingStoreCalls calls;
+    v1::NodeMessage message = Set(0, value);
+    message.set_job(std::string(63, 'j'));
+    message.set_generation(UINT64_MAX);
+    message.set_server_id(UINT64_MAX);
+    message.set_incarnation(UINT64_MAX);
+    EXPECT_LE(message.ByteSizeLong(), message.store().ByteSizeLong() + kNodeMessageHeadBytesMax);
+    for (uint64_t id = 1; calls.Add(message.store()).ok(); ++id) {
+      ASSERT_OK(queue.Add(message)) << id << " of " << value << " bytes";
+      message.mutable_store()->set_request_id(id);
+    }
+  }
 }
 
 }  // namespace

@@ -115,6 +115,7 @@ struct Client::State {
   frames::FrameReader reader{kMaxFrameBytes};
   std::string queue;
   size_t written = 0;
+  MonoTime taken_at;    // some of the queue; or the first of it came then
   Leftovers leftovers;  // should it die
   bool gone = false;
   siginfo_t end = {};  // of the supervisor, where it is this process's child
@@ -246,7 +247,7 @@ std::string Client::ContinueIfStopped() {
                       ", was stopped by a signal; it was made to go on");
 }
 
-absl::Status Client::Send(Frame frame) {
+absl::Status Client::Send(Frame frame, MonoTime now) {
   if (auto* hold = std::get_if<HoldFrame>(&frame)) {
     hold->until_us =
         HoldSaid(MonoTime::FromMicros(hold->until_us), state_->frames_version).micros();
@@ -257,16 +258,21 @@ absl::Status Client::Send(Frame frame) {
     return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),
                                                    " bytes; at most ", kMaxFrameBytes, " fit"));
   }
-  if (state_->queue.size() - state_->written + bytes.size() > kMaxQueuedBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the supervisor, pid ", state_->pid,
-                                                     ", does not read; over ", kMaxQueuedBytes,
-                                                     " bytes are waiting for it"));
+  // It may have read since.
+  RETURN_IF_ERROR(Flush(now));
+  State& s = *state_;
+  if (!WantsWrite()) s.taken_at = now;
+  if (s.queue.size() - s.written + bytes.size() > kMaxQueuedBytes &&
+      now - s.taken_at >= kTakesNothingLimit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the supervisor, pid ", s.pid, ", does not read; over ", kMaxQueuedBytes,
+                     " bytes are waiting for it since ", absl::FormatDuration(now - s.taken_at)));
   }
-  state_->queue += bytes;
-  return Flush();
+  s.queue += bytes;
+  return Flush(now);
 }
 
-absl::Status Client::Flush() {
+absl::Status Client::Flush(MonoTime now) {
   State& s = *state_;
   while (WantsWrite()) {
     const ssize_t n = send(s.socket.get(), s.queue.data() + s.written, s.queue.size() - s.written,
@@ -279,6 +285,7 @@ absl::Status Client::Flush() {
           absl::StrCat("the supervisor, pid ", s.pid, ", is gone: ", strerror(errno)));
     }
     s.written += static_cast<size_t>(n);
+    s.taken_at = now;
   }
   s.queue.clear();
   s.written = 0;

@@ -13,11 +13,15 @@
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/leftovers.h"
+#include "base/clock.h"
+#include "base/time.h"
 
 namespace cadre::supervisor {
 
 // How long Adopt waits for the end of the agent before.
 inline constexpr absl::Duration kAdoptLimit = absl::Seconds(2);
+// A supervisor that has taken nothing for so long does not read.
+inline constexpr absl::Duration kTakesNothingLimit = absl::Seconds(10);
 
 class Client {
  public:
@@ -48,11 +52,12 @@ class Client {
   int fd() const;
   bool WantsWrite() const;
   // Queues the frame and writes what the socket takes; what a supervisor of an earlier version does
-  // not know is left out. RESOURCE_EXHAUSTED: over 16 MiB queued.
-  absl::Status Send(Frame frame);
+  // not know is left out. RESOURCE_EXHAUSTED: over 16 MiB are queued, and it has taken none of them
+  // for kTakesNothingLimit. The starts of a whole node are more than that, and come in one moment.
+  absl::Status Send(Frame frame, MonoTime now = MonoNow());
   // That the supervisor speaks.
   uint32_t frames_version() const;
-  absl::Status Flush();
+  absl::Status Flush(MonoTime now = MonoNow());
   // All frames that can be read without blocking. UNAVAILABLE: the supervisor is gone; its workers
   // have been killed before this returns, for 1 s at most. What SIGKILL has not ended by then is in
   // leftovers().

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"
@@ -176,14 +177,41 @@ TEST(ClientStartTest, ACommandOverTheLimitIsRefusedByName) {
   EXPECT_EQ(rig.Run(rig.Shell("true", 1)).exit_code, 0);
 }
 
-TEST(ClientStartTest, TheQueueIsBounded) {
+// Each with 1 MiB of environment, which is within what the kernel takes.
+StartFrame Large(SupervisorRig& rig, uint64_t group) {
+  StartFrame start = rig.Shell("true", group);
+  for (int i = 0; i < 16; ++i) {
+    start.environment.push_back(absl::StrCat("X", i, "=", std::string(64 << 10, 'x')));
+  }
+  return start;
+}
+
+TEST(ClientStartTest, MoreThanItReadsInAMomentIsTakenInTime) {
+  constexpr uint64_t kGroups = 24;
+  SupervisorRig rig;
+  // For certain it does not read meanwhile.
+  kill(rig.client().pid(), SIGSTOP);
+  for (uint64_t group = 1; group <= kGroups; ++group) {
+    EXPECT_OK(rig.client().Send(Large(rig, group)));
+  }
+  kill(rig.client().pid(), SIGCONT);
+  for (uint64_t group = 1; group <= kGroups; ++group) {
+    ASSERT_TRUE(rig.Until([&] { return rig.Exit(group).has_value(); }));
+    EXPECT_EQ(rig.Exit(group)->exit_code, 0);
+    EXPECT_EQ(rig.Exit(group)->exec_errno, 0);
+  }
+}
+
+TEST(ClientStartTest, TheQueueOfOneThatTakesNothingIsBounded) {
   SupervisorRig rig;
   kill(rig.client().pid(), SIGSTOP);
-  StartFrame start = rig.Shell("true");
-  start.environment.push_back("X=" + std::string(1 << 20, 'x'));
-  absl::Status status;
-  for (int sent = 0; sent < 64 && status.ok(); ++sent) status = rig.client().Send(start);
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("does not read")));
+  const MonoTime now = MonoNow();
+  for (uint64_t group = 1; group <= 24; ++group) {
+    ASSERT_OK(rig.client().Send(Large(rig, group), now));
+  }
+  EXPECT_OK(rig.client().Send(StopFrame{1, 0}, now + (kTakesNothingLimit - absl::Seconds(1))));
+  EXPECT_THAT(rig.client().Send(StopFrame{1, 0}, now + kTakesNothingLimit),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("does not read")));
   kill(rig.client().pid(), SIGCONT);
 }
 

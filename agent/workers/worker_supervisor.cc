@@ -15,11 +15,12 @@ WorkerSupervisor::WorkerSupervisor(std::unique_ptr<supervisor::Client> client, D
   CADRE_CHECK(client_ != nullptr, "an agent begins with a supervisor");
 }
 
-bool WorkerSupervisor::Send(const supervisor::Frame& frame) {
+bool WorkerSupervisor::Send(const supervisor::Frame& frame, MonoTime now) {
   if (!exists()) return true;
-  const absl::Status sent = client_->Send(frame);
+  const absl::Status sent = client_->Send(frame, now);
   if (sent.ok() || absl::IsUnavailable(sent)) return true;
-  display_.Line(absl::StrCat("cannot give orders to cadre-supervisor: ", sent.message()));
+  why_lost_ = absl::StrCat("cannot give orders to cadre-supervisor: ", sent.message());
+  display_.Line(why_lost_);
   client_.reset();
   return false;
 }
@@ -44,7 +45,8 @@ bool WorkerSupervisor::Replace(const std::string& how) {
       absl::UnavailableError("it had started no worker");
   if (std::exchange(has_started_a_worker_, false)) another = supervisor::Client::Start();
   if (!another.ok()) {
-    display_.Line(absl::StrCat(how, "; no other one is started: ", another.status().message()));
+    why_lost_ = absl::StrCat(how, "; no other one is started: ", another.status().message());
+    display_.Line(why_lost_);
     return false;
   }
   display_.Line(absl::StrCat(how, "; another one is started, this node's workers were killed"));

@@ -12,6 +12,8 @@
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/leftovers.h"
+#include "base/clock.h"
+#include "base/time.h"
 
 namespace cadre::agent {
 
@@ -21,6 +23,8 @@ class WorkerSupervisor {
 
   // False: it is lost for good.
   bool exists() const { return client_ != nullptr; }
+  // Why, once it is.
+  const std::string& why_lost() const { return why_lost_; }
   // Readable when Read should be called; -1 where there is none.
   int fd() const { return exists() ? client_->fd() : -1; }
   bool WantsWrite() const { return exists() && client_->WantsWrite(); }
@@ -29,7 +33,7 @@ class WorkerSupervisor {
 
   // False: it is lost for good by this, because it does not take what it is sent. That it is gone
   // is found by Read.
-  [[nodiscard]] bool Send(const supervisor::Frame& frame);
+  [[nodiscard]] bool Send(const supervisor::Frame& frame, MonoTime now = MonoNow());
   // UNAVAILABLE: it is gone, and its workers with it; call Replace.
   absl::StatusOr<std::vector<supervisor::Frame>> Read();
   // Starts another one in its place, if it had started a worker before: one that cannot even do
@@ -46,6 +50,7 @@ class WorkerSupervisor {
 
  private:
   std::unique_ptr<supervisor::Client> client_;  // null once it is lost for good
+  std::string why_lost_;
   Display& display_;
   bool has_started_a_worker_ = false;
   supervisor::Leftovers leftovers_;

@@ -73,6 +73,7 @@ TEST_F(WorkerSupervisorTest, OneThatStartedNothingIsNot) {
   EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
   EXPECT_FALSE(supervisor_->Replace("it is gone"));
   EXPECT_THAT(display_.own, HasSubstr("no other one is started"));
+  EXPECT_THAT(supervisor_->why_lost(), HasSubstr("it is gone; no other one is started"));
   EXPECT_FALSE(supervisor_->exists());
   EXPECT_EQ(supervisor_->fd(), -1);
   EXPECT_FALSE(supervisor_->WantsWrite());
@@ -86,11 +87,12 @@ TEST_F(WorkerSupervisorTest, OneThatTakesNothingIsLost) {
   kill(pid_, SIGSTOP);
   supervisor::StartFrame large;
   large.environment = {std::string(3 << 20, 'x')};
-  bool lost = false;
-  for (int i = 0; i < 20 && !lost; ++i) lost = !supervisor_->Send(large);
-  EXPECT_TRUE(lost);
+  const MonoTime now = MonoNow();
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(supervisor_->Send(large, now)) << "it may read yet";
+  EXPECT_FALSE(supervisor_->Send(large, now + supervisor::kTakesNothingLimit));
   EXPECT_FALSE(supervisor_->exists());
   EXPECT_THAT(display_.own, HasSubstr("cannot give orders to cadre-supervisor"));
+  EXPECT_THAT(supervisor_->why_lost(), HasSubstr("does not read"));
 }
 
 }  // namespace

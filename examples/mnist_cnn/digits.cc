@@ -1,7 +1,5 @@
 #include "digits.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "cadre/status_macros.h"
+#include "unlike_name.h"
 
 namespace cadre::mnist {
 namespace {
@@ -153,7 +152,7 @@ Result<std::string> DrawnDigitsDirectory() {
       ("digits-1-" + std::to_string(kTrainCount) + "-" + std::to_string(kTestCount));
   std::error_code error;
   if (fs::exists(target, error)) return target.string();
-  const fs::path partial = target.string() + "." + std::to_string(getpid());
+  const fs::path partial = target.string() + "." + UnlikeName();
   fs::create_directories(partial, error);
   if (error) return UnavailableError(partial.string() + ": " + error.message());
   CADRE_RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTrainCount, kTrainSeed), partial, "train"));

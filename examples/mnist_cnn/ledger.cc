@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "unlike_name.h"
+
 namespace cadre::mnist {
 namespace {
 
@@ -26,8 +28,8 @@ std::string When(int64_t step) {
 
 Result<Ledger> Ledger::Open(const std::string& directory) {
   if (directory.empty()) return Ledger("", -1);
-  std::string path = directory + "/" + std::to_string(getpid());
-  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  std::string path = directory + "/" + UnlikeName();
+  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {
     return UnavailableError("--ledger: " + path + ": " + std::strerror(errno));
   }

@@ -18,7 +18,7 @@ namespace cadre::mnist {
 // thread.
 class Ledger {
  public:
-  // Appends to `directory`/<pid>; an empty directory: writes nothing.
+  // Appends to `directory`/<pid>-<random digits>; an empty directory: writes nothing.
   static Result<Ledger> Open(const std::string& directory);
   ~Ledger();
   Ledger(Ledger&& other) noexcept;

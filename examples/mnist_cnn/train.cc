@@ -89,7 +89,8 @@ class Trainer : public InPlaceState {
   Status Begin();
   Result<int> Resume();
   Status SaveEpoch(int epoch);
-  Status RunEpoch(int epoch);
+  // Gives the accuracy after it.
+  Result<double> RunEpoch(int epoch);
   Result<float> RunStep(Sums& sums);
   Result<float> Step(const std::vector<int64_t>& samples, Sums& sums);
   Status SayTraining(Sums sums);
@@ -113,8 +114,6 @@ class Trainer : public InPlaceState {
   bool begun_ = false;
   int64_t total_steps_ = 0;
   Clock::time_point last_log_;
-  // After the last epoch that this process ran.
-  std::optional<double> accuracy_;
   // The rest is left to the next generation, which has more nodes.
   bool leaves_ = false;
 };
@@ -132,22 +131,24 @@ Status Trainer::Run(Worker& worker, Communicator& communicator) {
 Status Trainer::TrainToTheEnd() {
   // Only the first time: who comes later was given the state.
   CADRE_RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
+  std::optional<double> accuracy;
   while (cursor_.epoch() < options_.epochs) {
     const int epoch = static_cast<int>(cursor_.epoch()) + 1;
-    CADRE_RETURN_IF_ERROR(RunEpoch(epoch));
+    CADRE_ASSIGN_OR_RETURN(accuracy, RunEpoch(epoch));
     CADRE_RETURN_IF_ERROR(SaveEpoch(epoch));
     cursor_.MoveTo(epoch, 0);
     if (options_.checkpoint_dir.empty() || epoch == options_.epochs) continue;
     CADRE_ASSIGN_OR_RETURN(leaves_, CheckpointWanted(*worker_, timeout_));
     if (leaves_) return OkStatus();
   }
-  // All epochs may have been done before a restart.
-  if (!accuracy_) {
-    CADRE_ASSIGN_OR_RETURN(accuracy_, Evaluate());
+  // All epochs may have been done before a restart. Then every rank evaluates, also one that has
+  // done so in a generation before: another one may be new.
+  if (!accuracy) {
+    CADRE_ASSIGN_OR_RETURN(accuracy, Evaluate());
   }
   CADRE_ASSIGN_OR_RETURN(const uint64_t hash, nn::CheckEqualState(*communicator_, *net_, timeout_));
   if (IsFirst()) {
-    std::printf("test accuracy %.4f\n", *accuracy_);
+    std::printf("test accuracy %.4f\n", *accuracy);
     std::printf("parameters equal on %d ranks: %016llx\n", worker_->world_size(),
                 static_cast<unsigned long long>(hash));
   }
@@ -250,7 +251,7 @@ Status Trainer::SaveEpoch(int epoch) {
   return SaveCheckpoint(*worker_, checkpoints_, total_steps_, write, timeout_);
 }
 
-Status Trainer::RunEpoch(int epoch) {
+Result<double> Trainer::RunEpoch(int epoch) {
   // Samples that the ranks take together in one step.
   const int64_t batch = int64_t{options_.batch_size} * worker_->world_size();
   const int64_t left = train_.size() - cursor_.taken();
@@ -275,19 +276,19 @@ Status Trainer::RunEpoch(int epoch) {
   const SynchronizationCost cost = synchronization_->cost();
   CADRE_RETURN_IF_ERROR(SayTraining(sums));
   CADRE_RETURN_IF_ERROR(synchronization_->MakeReplicasEqual());
-  CADRE_ASSIGN_OR_RETURN(accuracy_, Evaluate());
+  CADRE_ASSIGN_OR_RETURN(const double accuracy, Evaluate());
   if (IsFirst()) {
-    std::printf("Evaluation accuracy = %f, Elapsed Time = %fs\n", *accuracy_,
+    std::printf("Evaluation accuracy = %f, Elapsed Time = %fs\n", accuracy,
                 Seconds(Clock::now() - begin).count());
     std::printf(
         "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, waits for it "
         "after backward %.0f ms; %.0f bytes per step\n",
-        epoch, options_.epochs, sums.loss / ran, *accuracy_, took.count(),
+        epoch, options_.epochs, sums.loss / ran, accuracy, took.count(),
         Milliseconds(cost.communication - before.communication).count(),
         Milliseconds(cost.exposed_wait - before.exposed_wait).count(),
         static_cast<double>(cost.bytes - before.bytes) / ran);
   }
-  return OkStatus();
+  return accuracy;
 }
 
 // What SINGA's programs say of an epoch: the loss is the sum over steps and ranks.

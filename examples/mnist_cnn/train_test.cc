@@ -1,8 +1,12 @@
 #include "train.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "base/status_matchers.h"
 #include "digits.h"
@@ -10,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "idx.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/rejoining_worker.h"
 
 namespace cadre::mnist {
 namespace {
@@ -155,6 +160,41 @@ TEST_F(TrainTest, WhatWasFinishedIsOnlyEvaluatedAgain) {
   const size_t accuracy = first.rfind("test accuracy");
   ASSERT_NE(accuracy, std::string::npos);
   EXPECT_THAT(second, HasSubstr(first.substr(accuracy)));
+}
+
+// Fails once the first checkpoint is saved.
+class LostAfterSaving : public testing::RejoiningWorker {
+ public:
+  explicit LostAfterSaving(Worker& here) : RejoiningWorker(here, nullptr) {}
+
+  Status Barrier(std::string_view name, std::chrono::nanoseconds timeout) override {
+    const Status status = RejoiningWorker::Barrier(name, timeout);
+    return name == "checkpoint/save" ? InternalError("lost") : status;
+  }
+};
+
+// The other one has evaluated its last epoch, and the newcomer has not.
+TEST_F(TrainTest, InPlace_ARankIsLostAfterTheLastEpoch) {
+  TrainOptions options;
+  options.device = "cpu";
+  options.data_dir = directory_;
+  options.checkpoint_dir = directory_ + "/checkpoints";
+  options.epochs = 1;
+  options.batch_size = 16;
+  options.timeout_seconds = 20;
+  ::testing::internal::CaptureStdout();
+  testing::InProcessWorkers first(2), second(2);
+  testing::RejoiningWorker stays(first.worker(0), &second.worker(0));
+  LostAfterSaving lost(first.worker(1));
+  testing::RejoiningWorker comes(second.worker(1), nullptr);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { EXPECT_OK(Train(stays, options)); });
+  threads.emplace_back([&] { EXPECT_THAT(Train(lost, options), StatusIs(StatusCode::kInternal)); });
+  threads.emplace_back([&] { EXPECT_OK(Train(comes, options)); });
+  for (std::thread& thread : threads) thread.join();
+  const std::string output = ::testing::internal::GetCapturedStdout();
+  EXPECT_FALSE(HashIn(output).empty());
+  EXPECT_THAT(output, ContainsRegex("test accuracy 0\\.[0-9]+\n"));
 }
 
 TEST_F(TrainTest, SaysWhatIsWrongWithTheData) {

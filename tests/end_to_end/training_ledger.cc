@@ -55,7 +55,8 @@ std::vector<Entry> ReadLedgers(const std::string& directory) {
   std::vector<Entry> entries;
   for (const auto& file : std::filesystem::directory_iterator(directory)) {
     pid_t pid = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(file.path().filename().string(), &pid));
+    const std::string name = file.path().filename().string();
+    EXPECT_TRUE(absl::SimpleAtoi(name.substr(0, name.find('-')), &pid)) << name;
     const std::string text = ReadFileOrEmpty(file.path().string());
     // The last piece is empty, or a line that is being written.
     std::vector<std::string> lines = absl::StrSplit(text, '\n');

@@ -259,7 +259,7 @@ void Node::KillSupervisor() {
               [&] { return absl::StrCat("supervisor killed: ", NameOfNode(number_)); });
   supervisor_lives_ = false;
   supervisor_.KillAll(true);
-  Feed(agent::SupervisorLost{});
+  Feed(agent::SupervisorLost{"cadre-supervisor was killed"});
 }
 
 void Node::Signal(int signal) {
