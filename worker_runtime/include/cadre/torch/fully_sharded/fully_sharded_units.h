@@ -72,6 +72,9 @@ class FullyShardedUnits {
   FullyShardedUnits& operator=(const FullyShardedUnits&) = delete;
 
   Status Finish();
+  // Before the gradients are cleared: brings what a backward pass that ended with an exception had
+  // sent to its end, with the other ranks, so that nothing of it is added to what comes next.
+  void EndReductions();
   // Whether gradients were averaged since the last call, and are there.
   bool TakeAveraged();
   // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
