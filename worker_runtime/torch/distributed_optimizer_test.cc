@@ -1,5 +1,7 @@
 #include "cadre/torch/distributed_optimizer.h"
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -192,6 +194,71 @@ TEST(DistributedOptimizer, AnUnusedParameterCountsAsZero) {
     EXPECT_TRUE(Equal(model.a, T({-2}))) << model.a;
     EXPECT_TRUE(Equal(model.b, T({-3}))) << model.b;
   });
+}
+
+// Weight decay changes what has a gradient, also one of zero.
+TEST(DistributedOptimizer, FrozenParametersAreBroadcastAndThenLeftAlone) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
+    Model model(1.0f + communicator.rank());
+    model.b.set_requires_grad(false);
+    torch::optim::SGD sgd({model.b, model.a}, torch::optim::SGDOptions(1).weight_decay(0.5));
+    auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
+    ASSERT_OK(optimizer);
+    EXPECT_TRUE(Equal(model.b, T({1}))) << "rank 0's values: " << model.b;
+    const auto loss = [&] { return model.Loss(T({1}), 1); };
+    ASSERT_OK((*optimizer)->BackwardAndUpdate(loss()));
+    ASSERT_OK((*optimizer)->BackwardAndUpdateHalf(loss()));
+    ASSERT_OK((*optimizer)->BackwardAndSparseUpdate(loss()));
+    ASSERT_OK((*optimizer)->BackwardAndPartialUpdate(loss()));
+    EXPECT_TRUE(Equal(model.b, T({1}))) << model.b;
+    EXPECT_FALSE(model.b.grad().defined());
+    // Each step: a - (1 + a / 2).
+    EXPECT_TRUE(Equal(model.a, T({-1.8125f}))) << model.a;
+  });
+}
+
+TEST(DistributedOptimizer, ParametersThatAreFrozenOnOneRankOnly) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
+    Model model(0);
+    model.b.set_requires_grad(communicator.rank() == 0);
+    auto sgd = model.Sgd();
+    EXPECT_THAT(DistributedOptimizer::Create(sgd, communicator, kLong).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("kept as frozen")));
+  });
+}
+
+TEST(DistributedOptimizer, AnOptimizerThatChangedIsSaid) {
+  struct Change {
+    std::string says;
+    std::function<void(Model&, torch::optim::SGD&)> make;
+  };
+  const std::vector<Change> changes = {
+      {"parameter 1 of the optimizer was thawed",
+       [](Model& model, auto&) { model.b.set_requires_grad(true); }},
+      {"parameter 0 of the optimizer was frozen",
+       [](Model& model, auto&) { model.a.set_requires_grad(false); }},
+      {"parameter 2 of the optimizer came",
+       [](Model&, auto& sgd) {
+         const std::vector<torch::Tensor> more = {torch::ones({3}).set_requires_grad(true)};
+         sgd.add_param_group(torch::optim::OptimizerParamGroup(more));
+       }},
+      {"parameter 1 of the optimizer was taken out",
+       [](Model&, auto& sgd) { sgd.param_groups().front().params().pop_back(); }},
+  };
+  for (const Change& change : changes) {
+    OnEachRank(kRanks, [&](Communicator& communicator) {
+      Model model(0);
+      model.b.set_requires_grad(false);
+      auto sgd = model.Sgd();
+      auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
+      ASSERT_OK(optimizer);
+      ASSERT_OK((*optimizer)->BackwardAndUpdate(model.Loss(T({1}), 1)));
+      change.make(model, sgd);
+      const torch::Tensor loss = model.Loss(T({1}), 1);
+      EXPECT_THAT((*optimizer)->BackwardAndUpdate(loss),
+                  StatusIs(StatusCode::kFailedPrecondition, HasSubstr(change.says)));
+    });
+  }
 }
 
 TEST(DistributedOptimizer, AFailedBackwardPassIsSeenByAllRanks) {

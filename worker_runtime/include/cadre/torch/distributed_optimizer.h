@@ -39,6 +39,9 @@ class ShardedGradScaler;
 class DistributedOptimizer {
  public:
   // Collective: compares the parameters of all groups with rank 0's, and copies rank 0's values.
+  // Those that require no gradient are not exchanged later, and get none. Parameters that come,
+  // go, or are frozen or thawed later are FAILED_PRECONDITION in the next call, by their number in
+  // the optimizer.
   static Result<std::unique_ptr<DistributedOptimizer>> Create(
       torch::optim::Optimizer& optimizer, Communicator& communicator,
       std::chrono::nanoseconds timeout = std::chrono::minutes(11));
@@ -102,6 +105,14 @@ class DistributedOptimizer {
                        std::chrono::nanoseconds timeout)
       : optimizer_(optimizer), communicator_(communicator), timeout_(timeout) {}
 
+  // A parameter of the optimizer, in its order.
+  struct Place {
+    torch::Tensor tensor;
+    bool trained = false;
+  };
+
+  Status AddPlace(const torch::Tensor& tensor, NamedTensors* all);
+  Status CheckUnchanged() const;
   // With `overflowed`, which it sets, nothing more is to be done.
   Status Backward(const torch::Tensor& loss, bool* overflowed);
   Status StepOptimizer();
@@ -115,6 +126,8 @@ class DistributedOptimizer {
   torch::optim::Optimizer& optimizer_;
   Communicator& communicator_;
   const std::chrono::nanoseconds timeout_;
+  std::vector<Place> places_;
+  // Those that require a gradient.
   NamedTensors trained_;
   ShardedGradScaler* scaler_ = nullptr;
 
