@@ -81,6 +81,15 @@ Status GradientHooks::CheckNotBypassed() {
       "optimizer's step outside of NoSync");
 }
 
+// How often each gradient becomes ready is part of a static graph, and here there is no pass.
+Status GradientHooks::CheckMayStepWithoutData(bool accumulated) const {
+  if (!accumulated || !options_.reducer.static_graph) return OkStatus();
+  return FailedPreconditionError(
+      "rank " + std::to_string(communicator_.rank()) +
+      ": StepWithoutData() after passes inside NoSync, with static_graph: run the last backward "
+      "pass before each step outside of NoSync");
+}
+
 Status GradientHooks::BeforeOptimizerStep() {
   const std::lock_guard<std::mutex> lock(mutex_);
   CADRE_RETURN_IF_ERROR(failure_);

@@ -179,14 +179,27 @@ Result<StepReport> GradientHooks::StepWithoutData() {
     CADRE_RETURN_IF_ERROR(failure_);
     report_.reset();
   }
-  Status prepared = Prepare(0);
+  const bool accumulated = HasAccumulated();
+  Status prepared = CheckMayStepWithoutData(accumulated);
+  if (prepared.ok()) prepared = Prepare(accumulated ? weight_ : 0);
   if (!prepared.ok()) {
     Abort();
     Record(prepared);
     return prepared;
   }
+  for (size_t i = 0; i < trained_.tensors.size() && accumulated; ++i) {
+    if (trained_.tensors[i].grad().defined()) Take(i);
+  }
   OnBackwardEnd();
   return Finish();
+}
+
+// Gradients of passes inside NoSync that are in no step yet.
+bool GradientHooks::HasAccumulated() const {
+  const std::vector<torch::Tensor>& tensors = trained_.tensors;
+  return only_local_ && synchronize_ &&
+         std::any_of(tensors.begin(), tensors.end(),
+                     [](const torch::Tensor& tensor) { return tensor.grad().defined(); });
 }
 
 void GradientHooks::ZeroGrad() {
@@ -216,7 +229,16 @@ void GradientHooks::OnReady(size_t i) {
     if (!end_queued_.exchange(true)) {
       AtBackwardEnd([this] { OnBackwardEnd(); });
     }
-    torch::NoGradGuard no_grad;
+  } catch (const std::exception& error) {
+    return Record(InternalError(std::string("a backward pass: ") + error.what()));
+  }
+  Take(i);
+}
+
+// What is in .grad() of parameter i is this rank's part of the step.
+void GradientHooks::Take(size_t i) {
+  try {
+    const torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
     if (LivesInBucket(i) || !owners_.empty()) return Record(MarkReady(i));

@@ -62,7 +62,8 @@ class GradientHooks {
   void BeforeForward();
   // After backward(): what it came to.
   Result<StepReport> Finish();
-  // In place of forward(), backward() and Finish(), for a rank that has no more samples.
+  // In place of forward(), backward() and Finish(), for a rank that has no more samples. What
+  // passes inside NoSync have added up since the last step counts, with the weight that is set.
   Result<StepReport> StepWithoutData();
   // Forgets the gradients.
   void ZeroGrad();
@@ -94,10 +95,13 @@ class GradientHooks {
   Status CheckHooksAlive() const;
   Status AssignOwners(const OwnerOf& owner_of);
   Status CheckNotBypassed();
+  Status CheckMayStepWithoutData(bool accumulated) const;
+  bool HasAccumulated() const;
   bool ComparesParameters() const;
   Status PointAtBuckets();
   Status MarkReady(size_t i);
   void OnReady(size_t i);
+  void Take(size_t i);
   void OnBackwardEnd();
   void FillMissing();
   void FinishSynchronized();
