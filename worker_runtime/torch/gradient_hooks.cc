@@ -144,7 +144,7 @@ Status GradientHooks::Prepare(double weight) {
   if (ComparesParameters()) trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) CADRE_RETURN_IF_ERROR(PointAtBuckets());
-  routed_->BeginStep(weight);
+  routed_->BeginStep(weight / reducer_->usual_weight());
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     CADRE_RETURN_IF_ERROR(
