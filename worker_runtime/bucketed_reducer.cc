@@ -171,7 +171,8 @@ Result<bool> BucketedReducer::Claim(size_t i) {
       refused = FailedPreconditionError(
           absl::StrCat("the gradient of ", name,
                        " became ready outside a step: begin one before the backward "
-                       "pass (did the forward pass go around the data-parallel module?)"));
+                       "pass (did the forward pass go around the data-parallel module, or was that "
+                       "in evaluation mode?)"));
     } else if (!readiness_.MayMark(i)) {
       refused = FailedPreconditionError(absl::StrCat(
           "the gradient of ", name, " became ready ",

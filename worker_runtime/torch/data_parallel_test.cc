@@ -344,6 +344,33 @@ TEST(DataParallel, ComparesBuffersOfAnyTypeAndLayout) {
   });
 }
 
+TEST(DataParallel, AParameterThatIsThawedIsAnError) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>(1);
+    net->b.set_requires_grad(false);
+    auto model = Model::Create(net, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    (*model)->forward(1).backward();
+    ASSERT_OK((*model)->Finish());
+    net->b.set_requires_grad(true);
+    (*model)->forward(1).backward();
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("parameter 'b' was thawed")));
+  });
+}
+
+TEST(DataParallel, ABackwardPassInEvaluationModeSaysSo) {
+  OnEachRank(1, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>(1);
+    auto model = Model::Create(net, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    net->eval();
+    (*model)->forward(1).backward();
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("in evaluation mode?")));
+  });
+}
+
 TEST(DataParallel, ASharedParameterCountsOnce) {
   OnEachRank(2, [](Communicator& communicator) {
     auto net = std::make_shared<Net>(1);

@@ -49,6 +49,13 @@ Status GradientHooks::CheckHooksAlive() const {
         "parameter '" + reducer_->parameters()[i].name +
         "' was given other storage after it was made data-parallel; convert the model first");
   }
+  for (const auto& [name, parameter] : frozen_) {
+    if (!parameter.requires_grad()) continue;
+    return FailedPreconditionError("rank " + std::to_string(communicator_.rank()) +
+                                   ": parameter '" + name +
+                                   "' was thawed after the model was made data-parallel, and its "
+                                   "gradients are not reduced; make it data-parallel anew");
+  }
   return OkStatus();
 }
 

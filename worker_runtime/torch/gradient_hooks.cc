@@ -77,7 +77,13 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
 
 GradientHooks::GradientHooks(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                              DataParallelOptions options)
-    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {}
+    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {
+  for (const auto& item : module_->named_parameters()) {
+    if (item.value().defined() && !item.value().requires_grad()) {
+      frozen_.emplace_back(item.key(), item.value());
+    }
+  }
+}
 
 GradientHooks::~GradientHooks() {
   for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);

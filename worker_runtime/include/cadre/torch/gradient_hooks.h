@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -117,6 +118,8 @@ class GradientHooks {
   const DataParallelOptions options_;
   // Its parameters are the reducer's, too.
   NamedTensors trained_;
+  // The others, by their names.
+  std::vector<std::pair<std::string, torch::Tensor>> frozen_;
   // The rank that each gradient goes to; empty: to all.
   std::vector<int> owners_;
   std::unique_ptr<Reducer> reducer_;
