@@ -147,7 +147,8 @@ class FullySharded {
     const bool before_;
   };
 
-  // While it lives, every rank has all parameters, to read them or, with `keep`, to change them:
+  // While it lives, every rank has all parameters, in the model's own type whatever parameter_type
+  // is, to read them or, with `keep`, to change them:
   // then each rank keeps its part of what they have become. No passes meanwhile.
   class FullParameters {
    public:
