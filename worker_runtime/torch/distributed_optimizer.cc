@@ -11,6 +11,7 @@
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/sharded_grad_scaler.h"
 #include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -168,10 +169,13 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
   const auto begin = std::chrono::steady_clock::now();
   Status status;
   for (const auto& work : works) {
-    const Status one = work->Wait(timeout_ - (std::chrono::steady_clock::now() - begin));
     // A collective under way must end before its memory may go.
-    if (!one.ok() && status.ok()) communicator_.Abort();
-    status.Update(one);
+    if (!status.ok()) {
+      work->Wait(kAbortGrace).IgnoreError();
+      continue;
+    }
+    status =
+        WaitOrAbort(communicator_, work, timeout_ - (std::chrono::steady_clock::now() - begin));
   }
   CADRE_RETURN_IF_ERROR(status);
   for (const BucketView& bucket : exchange.buckets) {
@@ -199,10 +203,12 @@ Status DistributedOptimizer::BackwardAndUpdate(const torch::Tensor& loss, size_t
 
 Status DistributedOptimizer::BackwardAndUpdateHalf(const torch::Tensor& loss, size_t threshold,
                                                    bool clipping, double clip_value) {
+  CADRE_RETURN_IF_ERROR(failure_);
   const double limit = clipping ? clip_value : 0;
   if (half_.hook == nullptr || limit != half_limit_) {
     if (half_.hook != nullptr) earlier_bytes_ += half_.hook->bytes_given();
-    half_ = Exchange{hooks::Fp16Hook(), 0, {}, {}, {}};
+    half_ = Exchange();
+    half_.hook = hooks::Fp16Hook();
     if (clipping) half_.hook = std::make_shared<hooks::ClippingHook>(clip_value, half_.hook);
     half_limit_ = limit;
   }

@@ -94,11 +94,12 @@ class DistributedOptimizer {
  private:
   // A way to reduce gradients, with the memory that it works in.
   struct Exchange {
-    std::shared_ptr<CommunicationHook> hook;
     size_t threshold = 0;
     std::vector<torch::Tensor> fused;
     std::vector<std::vector<GradientView>> gradients;
     std::vector<BucketView> buckets;
+    // The last, so that its thread has ended when the memory goes.
+    std::shared_ptr<CommunicationHook> hook;
   };
 
   DistributedOptimizer(torch::optim::Optimizer& optimizer, Communicator& communicator,
