@@ -96,6 +96,25 @@ Status BucketedReducer::AdoptReadyOrder() {
   return OkStatus();
 }
 
+// The mean of the step before is known to all ranks; before the first one they ask each other.
+Status BucketedReducer::AgreeOnUsualWeight(double weight) {
+  const bool any_elsewhere =
+      std::any_of(parameters_.begin(), parameters_.end(),
+                  [](const Parameter& parameter) { return parameter.reduced_elsewhere; });
+  if (communicator_.size() == 1 || (options_.hook == nullptr && !any_elsewhere)) return OkStatus();
+  if (mean_weight_ == 0) {
+    double sum = weight;
+    const Status summed = WaitOrAbort(
+        communicator_, communicator_.AllReduce({&sum, 1, DataType::kFloat64}, ReduceOp::kSum),
+        options_.timeout);
+    if (!summed.ok()) return Fail(summed);
+    // Without data nobody multiplies by anything.
+    mean_weight_ = sum > 0 ? sum / communicator_.size() : 1;
+  }
+  usual_weight_ = mean_weight_;
+  return OkStatus();
+}
+
 Status BucketedReducer::BeginStep(bool synchronize, double weight) {
   if (!(weight >= 0) || std::isinf(weight)) {
     return InvalidArgumentError(
@@ -119,6 +138,7 @@ Status BucketedReducer::BeginStep(bool synchronize, double weight) {
     }
   }
   if (first_step_done_ && !ready_order_adopted_) RETURN_IF_ERROR(AdoptReadyOrder());
+  RETURN_IF_ERROR(AgreeOnUsualWeight(weight));
   ResetStep(weight);
   Enter(WorkerPhase::kForward);
   return OkStatus();
@@ -151,7 +171,8 @@ Result<bool> BucketedReducer::Claim(size_t i) {
       refused = FailedPreconditionError(
           absl::StrCat("the gradient of ", name,
                        " became ready outside a step: begin one before the backward "
-                       "pass (did the forward pass go around the data-parallel module?)"));
+                       "pass (did the forward pass go around the data-parallel module, or was that "
+                       "in evaluation mode?)"));
     } else if (!readiness_.MayMark(i)) {
       refused = FailedPreconditionError(absl::StrCat(
           "the gradient of ", name, " became ready ",
@@ -206,7 +227,7 @@ reduce::StepSummary BucketedReducer::Summary() const {
 }
 
 void BucketedReducer::StartBuckets() {
-  reduction_.StartComplete(weight_,
+  reduction_.StartComplete(weight_ / DividedBy(),
                            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Summary(); });
 }
 
@@ -323,11 +344,14 @@ Status BucketedReducer::Judge(const reduce::StepSummaries& summaries, StepReport
 
 void BucketedReducer::Settle(const reduce::StepSummaries& summaries) {
   const double ranks = communicator_.size();
-  // With weights that add up to the number of ranks it is the average already.
-  if (summaries.uneven && summaries.weight > 0 && communicator_.size() > 1) {
-    for (size_t b = 0; b < reduction_.buckets().size(); ++b) {
-      reduce::MultiplyInPlace(reduction_.buckets().View(b).buffer, ranks / summaries.weight);
+  const double total = summaries.uneven ? summaries.weight : ranks;
+  if (total > 0 && ranks > 1) {
+    // With weights of the usual mean it is the average already.
+    const double rest = DividedBy() * ranks / total;
+    for (size_t b = 0; b < reduction_.buckets().size() && rest != 1; ++b) {
+      reduce::MultiplyInPlace(reduction_.buckets().View(b).buffer, rest);
     }
+    mean_weight_ = total / ranks;
   }
   for (const SavedGradient& saved : saved_) {
     const Buffer& place = reduction_.buckets().Gradient(saved.index);

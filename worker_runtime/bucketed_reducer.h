@@ -44,6 +44,7 @@ class BucketedReducer : public Reducer {
   void NoteReady(size_t i) override;
   void MarkNotFinite(size_t i) override;
   Result<StepReport> Finish(std::chrono::nanoseconds timeout) override;
+  double usual_weight() const override { return usual_weight_; }
 
  private:
   enum class Phase { kIdle, kLocal, kSynchronized };
@@ -55,6 +56,10 @@ class BucketedReducer : public Reducer {
   };
 
   Status AdoptReadyOrder();
+  Status AgreeOnUsualWeight(double weight);
+  // What weights are divided by before buckets are multiplied by them. Without a hook these are
+  // multiplied on their way, in float32 or float64, where it makes no difference.
+  double DividedBy() const { return options_.hook == nullptr ? 1 : usual_weight_; }
   void ResetStep(double weight);
 
   Result<bool> Claim(size_t i);
@@ -86,6 +91,9 @@ class BucketedReducer : public Reducer {
   int64_t step_ = 0;
   int64_t finished_steps_ = 0;
   double weight_ = 1;
+  double usual_weight_ = 1;
+  // Of the last step that some rank had data for; 0: there was none.
+  double mean_weight_ = 0;
   uint64_t fingerprint_ = 0;
   std::vector<SavedGradient> saved_;
 

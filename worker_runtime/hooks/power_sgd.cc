@@ -1,6 +1,7 @@
 #include "cadre/hooks/power_sgd.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -16,6 +17,11 @@ namespace cadre::hooks {
 namespace {
 
 constexpr char kName[] = "power-sgd";
+
+bool AreFinite(Span<const float> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
+}
 
 }  // namespace
 
@@ -132,10 +138,11 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
       std::vector<float>& error = Of(errors_, matrix.gradient);
       for (size_t k = 0; k < error.size(); ++k) error[k] = matrix.values[k] - approximation[k];
     }
-    std::copy(approximation.begin(), approximation.end(), matrix.values);
     if (options_.warm_start) {
       qs_[matrix.gradient.parameter].assign(q, q + matrix.shape.q_count());
     }
+    if (!AreFinite(approximation)) Forget(matrix.gradient);
+    std::copy(approximation.begin(), approximation.end(), matrix.values);
   }
   const float* at = first.data();
   for (const GradientView& gradient : whole) {
@@ -143,6 +150,13 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
   }
   StoreFloats(values, bucket.buffer);
   return OkStatus();
+}
+
+// A rank's gradient was not finite. This step is everybody's to skip, but what would be remembered
+// of it would make every later one the same. All ranks see the same sums.
+void PowerSgdHook::Forget(const GradientView& gradient) {
+  qs_.erase(gradient.parameter);
+  errors_.erase(gradient.parameter);
 }
 
 // With warm start the last step's; random ones where there is none, or where it has died away.

@@ -1,7 +1,10 @@
 #include "cadre/hooks/power_sgd.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <vector>
 
 #include "base/status_matchers.h"
 #include "cadre/hooks/sixteen_bit.h"
@@ -208,6 +211,37 @@ TEST(PowerSgd, GradientsThatDieAway_StayFiniteAndComeBack) {
     }
     for (const float value : gradients.Get(0)) EXPECT_NEAR(value, 1, 1e-5);
   });
+}
+
+// Of what is remembered, only what that gradient spoilt is forgotten.
+TEST(PowerSgd, AGradientThatIsNotFinite_CostsItsStepAlone) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    WithRanks(2, [bad](Communicator& communicator) {
+      PowerSgdHook hook(EarlyStart(2));
+      TestGradients gradients({{10, 30}, {12, 20}}, {{0, 1}});
+      ASSERT_OK(hook.Layout(gradients.views()));
+      for (int step = 0; step < 8; ++step) {
+        gradients.Fill(communicator.rank(), step);
+        std::vector<float> mine = gradients.Get(0);
+        if (step == 4 && communicator.rank() == 1) mine[7] = bad;
+        gradients.Set(0, mine);
+        ASSERT_OK(ReduceAll(hook, communicator, gradients));
+        const auto is_finite = [](float value) { return std::isfinite(value); };
+        const std::vector<float> first = gradients.Get(0), second = gradients.Get(1);
+        EXPECT_EQ(std::all_of(first.begin(), first.end(), is_finite), step != 4) << step;
+        EXPECT_TRUE(std::all_of(second.begin(), second.end(), is_finite)) << step;
+        std::vector<float> of_first_rank = first;
+        ASSERT_OK(
+            communicator
+                .Broadcast({of_first_rank.data(), of_first_rank.size(), DataType::kFloat32}, 0)
+                ->Wait(kHookTestTimeout));
+        if (step != 4) {
+          EXPECT_EQ(first, of_first_rank) << step;
+        }
+      }
+    });
+  }
 }
 
 TEST(PowerSgd, BytesAreThoseOfTheFactors) {

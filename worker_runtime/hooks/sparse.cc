@@ -105,10 +105,10 @@ Status SparseHook::Reduce(Communicator& communicator, const BucketView& bucket) 
   std::vector<float> selected(values.size());
   for (size_t k = 0; k < indices.size(); ++k) {
     selected[indices[k]] = sent[k];
-    // NaN and infinity are sent once, not for ever.
-    const float rest = values[indices[k]] - sent[k];
-    values[indices[k]] = std::isfinite(rest) ? rest : 0.0f;
+    values[indices[k]] -= sent[k];
   }
+  // NaN and infinity are sent in their own step or never: kept, they would come for ever.
+  for (float& rest : values) rest = std::isfinite(rest) ? rest : 0.0f;
   for (const GradientView& gradient : bucket.gradients) {
     if (!options_.residual) break;
     const auto from = values.begin() + gradient.offset;

@@ -183,6 +183,23 @@ TEST(SparseHook, NanIsSentOnceAndNotKept) {
   });
 }
 
+// More of them than are sent.
+TEST(SparseHook, AGradientOfNothingButNanIsNotKept) {
+  WithRanks(2, [](Communicator& communicator) {
+    SparseHook hook(TopK(0.05));
+    TestGradients gradients({{100}}, {{0}});
+    ASSERT_OK(hook.Layout(gradients.views()));
+    const bool bad = communicator.rank() == 1;
+    gradients.Set(0, std::vector<float>(100, bad ? NAN : 0.5f));
+    ASSERT_OK(ReduceAll(hook, communicator, gradients));
+    for (int step = 0; step < 3; ++step) {
+      gradients.Set(0, std::vector<float>(100, 1));
+      ASSERT_OK(ReduceAll(hook, communicator, gradients));
+      for (const float value : gradients.Get(0)) EXPECT_TRUE(std::isfinite(value)) << step;
+    }
+  });
+}
+
 // Three steps, a checkpoint, and three more: in the same process or in a new one.
 void ExpectSameAfterLoading(SparseOptions options, const std::vector<reduce::Bucket>& new_buckets) {
   WithRanks(2, [&](Communicator& communicator) {

@@ -30,6 +30,13 @@ double Get(const Buffer& tail, size_t at) {
                                          : static_cast<const float*>(tail.data)[at];
 }
 
+// Counts of samples add up to a whole number, which the way in float32 may have missed by a little.
+double GetWeight(const Buffer& tail) {
+  constexpr double kMissedBy = 1e-6;
+  const double weight = Get(tail, kWeight), whole = std::round(weight);
+  return std::abs(weight - whole) < kMissedBy * whole ? whole : weight;
+}
+
 int64_t GetWord(const Buffer& tail, size_t at) { return std::llround(Get(tail, at)); }
 
 }  // namespace
@@ -59,7 +66,7 @@ void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& ta
 
 StepSummaries ReadTail(const Buffer& tail, int ranks, size_t parameters) {
   StepSummaries summaries;
-  summaries.weight = Get(tail, kWeight);
+  summaries.weight = GetWeight(tail);
   summaries.uneven = GetWord(tail, kUneven) != 0;
   for (int rank = 0; rank < ranks; ++rank) {
     StepSummaries::Rank& one = summaries.ranks.emplace_back();

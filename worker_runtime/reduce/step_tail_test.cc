@@ -70,6 +70,15 @@ TEST(StepTail, WeightsAddUpAndDoNotHarmTheWords) {
   EXPECT_THAT(Drifted(got), ElementsAre());
 }
 
+// As whole as they are, in float32 and whatever the factors.
+TEST(StepTail, CountsOfSamplesAddUpExactly) {
+  for (int ranks = 2; ranks <= 70; ++ranks) {
+    std::vector<StepSummary> summaries = Notes(ranks);
+    for (int rank = 0; rank < ranks; ++rank) summaries[rank].weight = 509 + rank % 2;
+    EXPECT_EQ(Exchange<float>(summaries, DataType::kFloat32).weight, 509 * ranks + ranks / 2);
+  }
+}
+
 TEST(StepTail, SaysWhoIsInAnotherStepAndWhoDrifted) {
   std::vector<StepSummary> summaries = Notes(3);
   summaries[1].step = 40;

@@ -321,6 +321,56 @@ TEST(DataParallel, FindsTheRankWhoseParametersDiffer) {
   });
 }
 
+// A causal mask, say, which is expanded.
+TEST(DataParallel, ComparesBuffersOfAnyTypeAndLayout) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>(1);
+    for (const torch::ScalarType type : {torch::kBool, torch::kInt8, torch::kInt16}) {
+      net->register_buffer(torch::toString(type), torch::zeros({3}, type));
+    }
+    const torch::Tensor mask = torch::zeros({1, 4}, torch::kBool);
+    net->register_buffer("mask", mask.expand({4, 4}));
+    net->register_buffer("columns", torch::arange(6).view({2, 3}).t());
+    // An expanded one is not broadcast.
+    DataParallelOptions options = SmallBuckets();
+    options.broadcast_buffers = options.reducer.broadcast_parameters = false;
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    const auto same = (*model)->CheckParametersEqual(kLong);
+    ASSERT_OK(same);
+    if (communicator.rank() == 1) mask[0][2] = true;
+    EXPECT_THAT((*model)->CheckParametersEqual(kLong),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("'mask' differs")));
+  });
+}
+
+TEST(DataParallel, AParameterThatIsThawedIsAnError) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>(1);
+    net->b.set_requires_grad(false);
+    auto model = Model::Create(net, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    (*model)->forward(1).backward();
+    ASSERT_OK((*model)->Finish());
+    net->b.set_requires_grad(true);
+    (*model)->forward(1).backward();
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("parameter 'b' was thawed")));
+  });
+}
+
+TEST(DataParallel, ABackwardPassInEvaluationModeSaysSo) {
+  OnEachRank(1, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>(1);
+    auto model = Model::Create(net, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    net->eval();
+    (*model)->forward(1).backward();
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("in evaluation mode?")));
+  });
+}
+
 TEST(DataParallel, ASharedParameterCountsOnce) {
   OnEachRank(2, [](Communicator& communicator) {
     auto net = std::make_shared<Net>(1);

@@ -131,9 +131,8 @@ Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool
 void DeviceRoute::Fetch(const StepReport& report) {
   if (communicator_ == nullptr) return;
   const DeviceStream::Scope on(*stream_);
-  const double ranks = communicator_->size();
-  // With weights that add up to the number of ranks it is the average already.
-  if (report.weight > 0 && report.weight != ranks) flat_.mul_(ranks / report.weight);
+  const double rest = RestOfAverage(report, communicator_->size());
+  if (rest != 1) flat_.mul_(rest);
   for (const Saved& saved : saved_) {
     if (!report.used[members_[saved.member].parameter]) View(saved.member).copy_(saved.content);
   }

@@ -11,6 +11,7 @@
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/sharded_grad_scaler.h"
 #include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -37,20 +38,55 @@ Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
     std::chrono::nanoseconds timeout) {
   std::unique_ptr<DistributedOptimizer> result(
       new DistributedOptimizer(optimizer, communicator, timeout));
+  NamedTensors all;
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& tensor : group.params()) {
-      const std::string name = "parameter " + std::to_string(result->trained_.tensors.size());
-      CADRE_RETURN_IF_ERROR(result->trained_.Add(name, tensor));
+      CADRE_RETURN_IF_ERROR(result->AddPlace(tensor, &all));
     }
   }
-  CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator, result->trained_.parameters, timeout));
+  CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator, all.parameters, timeout));
   if (result->trained_.tensors.empty()) {
-    return InvalidArgumentError("the optimizer has no parameters");
+    return InvalidArgumentError("the optimizer has no parameters that require a gradient");
   }
-  result->trained_.CopyToHost();
-  CADRE_RETURN_IF_ERROR(BroadcastParameters(communicator, result->trained_.parameters, timeout));
-  result->trained_.CopyFromHost();
+  all.CopyToHost();
+  CADRE_RETURN_IF_ERROR(BroadcastParameters(communicator, all.parameters, timeout));
+  all.CopyFromHost();
   return result;
+}
+
+Status DistributedOptimizer::AddPlace(const torch::Tensor& tensor, NamedTensors* all) {
+  const std::string name = "parameter " + std::to_string(places_.size());
+  CADRE_RETURN_IF_ERROR(all->Add(name, tensor));
+  const bool trained = tensor.requires_grad();
+  places_.push_back({tensor, trained});
+  if (trained) return trained_.Add(name, tensor);
+  std::string& kept_as = all->parameters.back().kept_as;
+  kept_as += kept_as.empty() ? "frozen" : ", frozen";
+  return OkStatus();
+}
+
+// What came or was thawed since would never be exchanged, and what was frozen would go on with
+// gradients of zero.
+Status DistributedOptimizer::CheckUnchanged() const {
+  const auto changed = [this](size_t at, const std::string& what) {
+    return FailedPreconditionError("rank " + std::to_string(communicator_.rank()) + ": parameter " +
+                                   std::to_string(at) + " of the optimizer " + what +
+                                   " after the DistributedOptimizer was made; save its state, make "
+                                   "a new one, and load it there");
+  };
+  size_t at = 0;
+  for (const auto& group : optimizer_.param_groups()) {
+    for (const torch::Tensor& now : group.params()) {
+      if (at == places_.size() || !now.is_same(places_[at].tensor)) {
+        return changed(at, "came to its place");
+      }
+      if (now.requires_grad() != places_[at].trained) {
+        return changed(at, places_[at].trained ? "was frozen" : "was thawed");
+      }
+      ++at;
+    }
+  }
+  return at == places_.size() ? OkStatus() : changed(at, "was taken out");
 }
 
 Status DistributedOptimizer::Fail(const Status& status) {
@@ -63,6 +99,7 @@ Status DistributedOptimizer::Fail(const Status& status) {
 Status DistributedOptimizer::Backward(const torch::Tensor& loss, bool* overflowed) {
   *overflowed = false;
   CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(CheckUnchanged());
   CADRE_RETURN_IF_ERROR(Guarded("backward pass", [&] {
     optimizer_.zero_grad();
     (scaler_ == nullptr ? loss : scaler_->Scale(loss)).backward();
@@ -132,10 +169,13 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
   const auto begin = std::chrono::steady_clock::now();
   Status status;
   for (const auto& work : works) {
-    const Status one = work->Wait(timeout_ - (std::chrono::steady_clock::now() - begin));
     // A collective under way must end before its memory may go.
-    if (!one.ok() && status.ok()) communicator_.Abort();
-    status.Update(one);
+    if (!status.ok()) {
+      work->Wait(kAbortGrace).IgnoreError();
+      continue;
+    }
+    status =
+        WaitOrAbort(communicator_, work, timeout_ - (std::chrono::steady_clock::now() - begin));
   }
   CADRE_RETURN_IF_ERROR(status);
   for (const BucketView& bucket : exchange.buckets) {
@@ -163,10 +203,12 @@ Status DistributedOptimizer::BackwardAndUpdate(const torch::Tensor& loss, size_t
 
 Status DistributedOptimizer::BackwardAndUpdateHalf(const torch::Tensor& loss, size_t threshold,
                                                    bool clipping, double clip_value) {
+  CADRE_RETURN_IF_ERROR(failure_);
   const double limit = clipping ? clip_value : 0;
   if (half_.hook == nullptr || limit != half_limit_) {
     if (half_.hook != nullptr) earlier_bytes_ += half_.hook->bytes_given();
-    half_ = Exchange{hooks::Fp16Hook(), 0, {}, {}, {}};
+    half_ = Exchange();
+    half_.hook = hooks::Fp16Hook();
     if (clipping) half_.hook = std::make_shared<hooks::ClippingHook>(clip_value, half_.hook);
     half_limit_ = limit;
   }

@@ -1,5 +1,12 @@
 #include "cadre/torch/distributed_optimizer.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -194,6 +201,71 @@ TEST(DistributedOptimizer, AnUnusedParameterCountsAsZero) {
   });
 }
 
+// Weight decay changes what has a gradient, also one of zero.
+TEST(DistributedOptimizer, FrozenParametersAreBroadcastAndThenLeftAlone) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
+    Model model(1.0f + communicator.rank());
+    model.b.set_requires_grad(false);
+    torch::optim::SGD sgd({model.b, model.a}, torch::optim::SGDOptions(1).weight_decay(0.5));
+    auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
+    ASSERT_OK(optimizer);
+    EXPECT_TRUE(Equal(model.b, T({1}))) << "rank 0's values: " << model.b;
+    const auto loss = [&] { return model.Loss(T({1}), 1); };
+    ASSERT_OK((*optimizer)->BackwardAndUpdate(loss()));
+    ASSERT_OK((*optimizer)->BackwardAndUpdateHalf(loss()));
+    ASSERT_OK((*optimizer)->BackwardAndSparseUpdate(loss()));
+    ASSERT_OK((*optimizer)->BackwardAndPartialUpdate(loss()));
+    EXPECT_TRUE(Equal(model.b, T({1}))) << model.b;
+    EXPECT_FALSE(model.b.grad().defined());
+    // Each step: a - (1 + a / 2).
+    EXPECT_TRUE(Equal(model.a, T({-1.8125f}))) << model.a;
+  });
+}
+
+TEST(DistributedOptimizer, ParametersThatAreFrozenOnOneRankOnly) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
+    Model model(0);
+    model.b.set_requires_grad(communicator.rank() == 0);
+    auto sgd = model.Sgd();
+    EXPECT_THAT(DistributedOptimizer::Create(sgd, communicator, kLong).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("kept as frozen")));
+  });
+}
+
+TEST(DistributedOptimizer, AnOptimizerThatChangedIsSaid) {
+  struct Change {
+    std::string says;
+    std::function<void(Model&, torch::optim::SGD&)> make;
+  };
+  const std::vector<Change> changes = {
+      {"parameter 1 of the optimizer was thawed",
+       [](Model& model, auto&) { model.b.set_requires_grad(true); }},
+      {"parameter 0 of the optimizer was frozen",
+       [](Model& model, auto&) { model.a.set_requires_grad(false); }},
+      {"parameter 2 of the optimizer came",
+       [](Model&, auto& sgd) {
+         const std::vector<torch::Tensor> more = {torch::ones({3}).set_requires_grad(true)};
+         sgd.add_param_group(torch::optim::OptimizerParamGroup(more));
+       }},
+      {"parameter 1 of the optimizer was taken out",
+       [](Model&, auto& sgd) { sgd.param_groups().front().params().pop_back(); }},
+  };
+  for (const Change& change : changes) {
+    OnEachRank(kRanks, [&](Communicator& communicator) {
+      Model model(0);
+      model.b.set_requires_grad(false);
+      auto sgd = model.Sgd();
+      auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
+      ASSERT_OK(optimizer);
+      ASSERT_OK((*optimizer)->BackwardAndUpdate(model.Loss(T({1}), 1)));
+      change.make(model, sgd);
+      const torch::Tensor loss = model.Loss(T({1}), 1);
+      EXPECT_THAT((*optimizer)->BackwardAndUpdate(loss),
+                  StatusIs(StatusCode::kFailedPrecondition, HasSubstr(change.says)));
+    });
+  }
+}
+
 TEST(DistributedOptimizer, AFailedBackwardPassIsSeenByAllRanks) {
   OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
@@ -209,6 +281,56 @@ TEST(DistributedOptimizer, AFailedBackwardPassIsSeenByAllRanks) {
     }
     EXPECT_FALSE((*optimizer)->BackwardAndUpdate(model.Loss(T({1}), 1)).ok()) << "it stays failed";
   });
+}
+
+// The first of two ranks, of which the other never comes to a reduction. What it has under way ends
+// when a call came back that was not to come back before, or after a while.
+class LateCommunicator : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::shared_ptr<Work> Broadcast(Buffer, int) override { return FinishedWork(OkStatus()); }
+  std::shared_ptr<Work> AllGather(Buffer, Buffer) override { return FinishedWork(OkStatus()); }
+  std::shared_ptr<Work> Barrier() override { return FinishedWork(OkStatus()); }
+  std::shared_ptr<Work> AllReduce(Buffer, Reduction) override { return work_; }
+  // By the caller, and by the hook's thread, which has its buffer until it returns.
+  void Abort() override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (std::this_thread::get_id() == caller_) {
+      if (!work_->done()) work_->Complete(AbortedError("aborted"), std::chrono::nanoseconds(0));
+      return;
+    }
+    came_back_first_ =
+        changed_.wait_for(lock, std::chrono::milliseconds(300), [this] { return came_back_; });
+    ended_ = true;
+  }
+  void CameBack() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    came_back_ = true;
+    changed_.notify_all();
+    EXPECT_TRUE(ended_);
+  }
+  bool came_back_first() const { return came_back_first_; }
+
+ private:
+  const std::thread::id caller_ = std::this_thread::get_id();
+  const std::shared_ptr<Work> work_ = std::make_shared<Work>();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool came_back_ = false, came_back_first_ = false, ended_ = false;
+};
+
+TEST(DistributedOptimizer, WhatIsLateHasEndedWhenTheCallComesBack) {
+  LateCommunicator communicator;
+  Model model(0);
+  auto sgd = model.Sgd();
+  auto optimizer = DistributedOptimizer::Create(sgd, communicator, std::chrono::milliseconds(20));
+  ASSERT_OK(optimizer);
+  EXPECT_THAT((*optimizer)->BackwardAndUpdate(model.Loss(T({1}), 1), /*threshold=*/0),
+              StatusIs(StatusCode::kDeadlineExceeded));
+  communicator.CameBack();
+  optimizer->reset();
+  EXPECT_FALSE(communicator.came_back_first());
 }
 
 TEST(DistributedOptimizer, BadArgumentsAreRefused) {

@@ -49,6 +49,13 @@ Status GradientHooks::CheckHooksAlive() const {
         "parameter '" + reducer_->parameters()[i].name +
         "' was given other storage after it was made data-parallel; convert the model first");
   }
+  for (const auto& [name, parameter] : frozen_) {
+    if (!parameter.requires_grad()) continue;
+    return FailedPreconditionError("rank " + std::to_string(communicator_.rank()) +
+                                   ": parameter '" + name +
+                                   "' was thawed after the model was made data-parallel, and its "
+                                   "gradients are not reduced; make it data-parallel anew");
+  }
   return OkStatus();
 }
 
@@ -79,6 +86,15 @@ Status GradientHooks::CheckNotBypassed() {
       std::to_string(reducer_->finished_steps()) +
       " although their gradients had not been reduced: run the last backward pass before the "
       "optimizer's step outside of NoSync");
+}
+
+// How often each gradient becomes ready is part of a static graph, and here there is no pass.
+Status GradientHooks::CheckMayStepWithoutData(bool accumulated) const {
+  if (!accumulated || !options_.reducer.static_graph) return OkStatus();
+  return FailedPreconditionError(
+      "rank " + std::to_string(communicator_.rank()) +
+      ": StepWithoutData() after passes inside NoSync, with static_graph: run the last backward "
+      "pass before each step outside of NoSync");
 }
 
 Status GradientHooks::BeforeOptimizerStep() {

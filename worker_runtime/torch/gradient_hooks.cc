@@ -77,7 +77,13 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
 
 GradientHooks::GradientHooks(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                              DataParallelOptions options)
-    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {}
+    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {
+  for (const auto& item : module_->named_parameters()) {
+    if (item.value().defined() && !item.value().requires_grad()) {
+      frozen_.emplace_back(item.key(), item.value());
+    }
+  }
+}
 
 GradientHooks::~GradientHooks() {
   for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
@@ -144,7 +150,7 @@ Status GradientHooks::Prepare(double weight) {
   if (ComparesParameters()) trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) CADRE_RETURN_IF_ERROR(PointAtBuckets());
-  routed_->BeginStep(weight);
+  routed_->BeginStep(weight / reducer_->usual_weight());
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     CADRE_RETURN_IF_ERROR(
@@ -179,14 +185,27 @@ Result<StepReport> GradientHooks::StepWithoutData() {
     CADRE_RETURN_IF_ERROR(failure_);
     report_.reset();
   }
-  Status prepared = Prepare(0);
+  const bool accumulated = HasAccumulated();
+  Status prepared = CheckMayStepWithoutData(accumulated);
+  if (prepared.ok()) prepared = Prepare(accumulated ? weight_ : 0);
   if (!prepared.ok()) {
     Abort();
     Record(prepared);
     return prepared;
   }
+  for (size_t i = 0; i < trained_.tensors.size() && accumulated; ++i) {
+    if (trained_.tensors[i].grad().defined()) Take(i);
+  }
   OnBackwardEnd();
   return Finish();
+}
+
+// Gradients of passes inside NoSync that are in no step yet.
+bool GradientHooks::HasAccumulated() const {
+  const std::vector<torch::Tensor>& tensors = trained_.tensors;
+  return only_local_ && synchronize_ &&
+         std::any_of(tensors.begin(), tensors.end(),
+                     [](const torch::Tensor& tensor) { return tensor.grad().defined(); });
 }
 
 void GradientHooks::ZeroGrad() {
@@ -216,7 +235,16 @@ void GradientHooks::OnReady(size_t i) {
     if (!end_queued_.exchange(true)) {
       AtBackwardEnd([this] { OnBackwardEnd(); });
     }
-    torch::NoGradGuard no_grad;
+  } catch (const std::exception& error) {
+    return Record(InternalError(std::string("a backward pass: ") + error.what()));
+  }
+  Take(i);
+}
+
+// What is in .grad() of parameter i is this rank's part of the step.
+void GradientHooks::Take(size_t i) {
+  try {
+    const torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
     if (LivesInBucket(i) || !owners_.empty()) return Record(MarkReady(i));

@@ -99,6 +99,10 @@ void GradientRoute::Weigh(double weight) {
   }
 }
 
+double GradientRoute::RestOfAverage(const StepReport& report, int ranks) const {
+  return report.weight > 0 ? ranks * reducer_.usual_weight() / report.weight : 1;
+}
+
 Status GradientRoute::MarkReady(const std::vector<int>& marks) {
   for (size_t m = 0; m < members_.size(); ++m) {
     for (int mark = 0; mark < marks[m]; ++mark) {

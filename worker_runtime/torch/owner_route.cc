@@ -145,11 +145,9 @@ class OwnerRoute : public GradientRoute {
     {
       const DeviceStream::Scope on(*stream_);
       flat_ = flat_.to(like.device(), like.scalar_type());
-      const double ranks = options_.host->size();
-      // With weights that add up to the number of ranks it is the average already.
-      if (ranks > 1 && report.weight > 0 && report.weight != ranks) {
-        flat_.mul_(ranks / report.weight);
-      }
+      const int ranks = options_.host->size();
+      const double rest = ranks > 1 ? RestOfAverage(report, ranks) : 1;
+      if (rest != 1) flat_.mul_(rest);
     }
     // The optimizer's stream uses what this one made.
     stream_->CurrentUses(flat_);

@@ -133,11 +133,15 @@ Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Mo
   std::vector<torch::Tensor> copies;
   for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& item : list) {
-      torch::Tensor value = item.value();
-      if (!value.defined()) continue;
-      if (!value.device().is_cpu()) copies.push_back(value = value.detach().cpu());
-      CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), value));
-      state.push_back({item.key(), buffer, value.sizes().vec()});
+      if (!item.value().defined()) continue;
+      if (item.value().layout() != torch::kStrided) {
+        return InvalidArgumentError("'" + item.key() + "' is not dense, and cannot be compared");
+      }
+      // Of any type and layout: it is its bytes that are compared.
+      copies.push_back(item.value().detach().cpu().contiguous());
+      const torch::Tensor& value = copies.back();
+      state.push_back(
+          {item.key(), {value.data_ptr(), value.nbytes(), DataType::kUint8}, value.sizes().vec()});
     }
   }
   return CheckEqualValues(communicator, state, timeout);

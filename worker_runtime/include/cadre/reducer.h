@@ -19,7 +19,9 @@
 // sum(weight * gradient) / sum(weight). A rank without data takes part with weight 0. A gradient
 // that is not ready at the end counts as what its place holds; where no rank had it, it stays as it
 // was. All of that, and the checks below, travel behind the last bucket's gradients: they cost no
-// collective of their own, except with a hook.
+// collective of their own, except with a hook. A hook gets gradients that are multiplied by their
+// rank's weight in relation to the usual one, which is about 1: clipping and 16 bits mean what they
+// mean without weights.
 #ifndef CADRE_REDUCER_H_
 #define CADRE_REDUCER_H_
 
@@ -153,6 +155,12 @@ class Reducer {
   //   DATA_LOSS            the ranks' parameters have become different: parameter, ranks, step
   //   FAILED_PRECONDITION  with static_graph: names the gradients that are not as in the first step
   virtual Result<StepReport> Finish(std::chrono::nanoseconds timeout) = 0;
+
+  // For whoever reduces gradients elsewhere and multiplies them by weights before they are sent: of
+  // the step that BeginStep() began, what to divide weights by, so that the products are of the
+  // gradients' own order. The same on all ranks: the mean weight of the step before, in the first
+  // step of this one.
+  virtual double usual_weight() const = 0;
 
  protected:
   Reducer() = default;

@@ -200,17 +200,34 @@ Status FlatParameter::Free() {
   if (std::exchange(shown_, false)) {
     for (const FlatMember& member : members_) Empty(member);
   }
-  if (!std::exchange(allocated_, false)) return status;
+  as_kept_ = torch::Tensor();
+  GiveBack();
+  return status;
+}
+
+void FlatParameter::GiveBack() {
+  if (!std::exchange(allocated_, false)) return;
   // Given back in the order of the stream that it came from, after what uses it.
   DeviceStream& stream = *route_.parts.stream;
   if (const auto current = stream.Current()) stream.WaitFor(*current);
   SetMemory(flat_, c10::DataPtr(nullptr, flat_.device()), 0);
-  return status;
+}
+
+Status FlatParameter::ShowAsKept() {
+  if (types_.kept == types_.gathered) return OkStatus();
+  const torch::NoGradGuard no_grad;
+  torch::Tensor whole;
+  const Status gathered = GatherOnHost(shard_, &whole);
+  if (!gathered.ok()) return gathered;
+  as_kept_ = whole.to(flat_.device());
+  for (size_t m = 0; m < members_.size(); ++m) members_[m].tensor.set_data(MemberOf(as_kept_, m));
+  GiveBack();
+  return OkStatus();
 }
 
 void FlatParameter::KeepOwnPart() {
   const torch::NoGradGuard no_grad;
-  shard_.detach().copy_(OwnPartOf(flat_));
+  shard_.detach().copy_(OwnPartOf(as_kept_.defined() ? as_kept_ : flat_));
 }
 
 Status FlatParameter::PackGradients(torch::Tensor* whole) {

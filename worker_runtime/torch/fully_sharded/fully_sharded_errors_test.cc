@@ -207,6 +207,43 @@ TEST(FullyShardedErrors, StepsWithoutWhatComesBefore) {
   });
 }
 
+// As a loss that is too large for the memory would, on all ranks alike.
+void ThrowHalfWayBack(Model& model, const torch::Tensor& batch) {
+  const torch::Tensor input = (100 * batch).requires_grad_(true);
+  const torch::Tensor on_its_way = input * 1;
+  on_its_way.register_hook([](const torch::Tensor&) -> void { throw std::runtime_error("full"); });
+  EXPECT_THROW(model.forward(on_its_way).mean().backward(), std::exception);
+}
+
+TEST(FullyShardedErrors, ZeroGradClearsWhatABackwardPassThatThrewHadSent) {
+  for (const int ranks : {1, 2}) {
+    for (const Where where : {Where::kHost, Where::kThroughHost, Where::kOnDevice}) {
+      OnEachRank(ranks, [where](Communicator& communicator) {
+        std::vector<torch::Tensor> gradients[2];
+        for (const bool throws : {false, true}) {
+          const torch::Device device = DeviceFor(where, communicator);
+          const auto net = std::make_shared<UnitNet>();
+          net->to(device);
+          auto model = Model::Create(net, net->units(), communicator, UnitOptions(where));
+          ASSERT_OK(model);
+          if (throws) {
+            ThrowHalfWayBack(**model, InputFor(0, 0, device));
+            (*model)->ZeroGrad();
+          }
+          (*model)->forward(InputFor(0, 0, device)).mean().backward();
+          ASSERT_OK((*model)->Finish());
+          for (const torch::Tensor& shard : (*model)->shards()) {
+            gradients[throws].push_back(shard.grad().cpu());
+          }
+        }
+        for (size_t i = 0; i < gradients[0].size(); ++i) {
+          EXPECT_TRUE(torch::equal(gradients[0][i], gradients[1][i])) << i;
+        }
+      });
+    }
+  }
+}
+
 // All others come to the end of their passes, and hear of it: of devices some calls later.
 TEST(FullyShardedErrors, ARankThatIsGone) {
   for (const Where where : {Where::kHost, Where::kThroughHost, Where::kOnDevice}) {

@@ -77,6 +77,7 @@ Status FullyShardedParts::TakeAveraged() {
 }
 
 void FullyShardedParts::ZeroGrad() {
+  units_.EndReductions();
   for (const FlatParameter* const flat : flats_) {
     flat->shard().mutable_grad() = torch::Tensor();
     for (const FlatMember& member : flat->members()) {

@@ -220,6 +220,9 @@ Status FullyShardedUnits::GatherAll() {
     for (const auto& unit : units_) {
       Release(*unit);
       Require(*unit);
+      for (const auto& flat : unit->flats) {
+        if (failure_.ok()) (void)Fail(flat->ShowAsKept());
+      }
     }
     return failure_;
   }));

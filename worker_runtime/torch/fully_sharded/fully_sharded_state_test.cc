@@ -209,5 +209,39 @@ TEST(FullyShardedFullParameters, KeepsWhatWasChanged) {
   });
 }
 
+// What is computed with has 16 bits, and what is kept has not.
+TEST(FullyShardedFullParameters, AreOfTheModelsOwnType) {
+  for (const Where where : {Where::kHost, Where::kThroughHost, Where::kOnDevice}) {
+    OnEachRank(2, [where](Communicator& communicator) {
+      const auto net = std::make_shared<UnitNet>();
+      net->to(DeviceFor(where, communicator));
+      const std::vector<torch::Tensor> before = ParametersOf(*net);
+      FullyShardedOptions options = UnitOptions(where);
+      options.parameter_type = torch::kBFloat16;
+      auto model = Model::Create(net, net->units(), communicator, options);
+      ASSERT_OK(model);
+      for (const double change : {0.0, 1e-5}) {
+        const auto full = Model::FullParameters::Gather(**model, /*keep=*/true);
+        ASSERT_OK(full);
+        const std::vector<torch::Tensor> now = ParametersOf(*net);
+        for (size_t i = 0; i < now.size(); ++i) EXPECT_TRUE(now[i].equal(before[i])) << i;
+        const torch::NoGradGuard no_grad;
+        for (torch::Tensor& parameter : net->parameters()) parameter.add_(change);
+      }
+      {
+        const auto full = Model::FullParameters::Gather(**model);
+        ASSERT_OK(full);
+        const std::vector<torch::Tensor> now = ParametersOf(*net);
+        for (size_t i = 0; i < now.size(); ++i) EXPECT_TRUE(now[i].equal(before[i] + 1e-5)) << i;
+      }
+      const torch::Tensor input = InputFor(0, 0, DeviceFor(where, communicator));
+      const torch::Tensor output = (*model)->forward(input.to(torch::kBFloat16));
+      EXPECT_EQ(output.scalar_type(), torch::kBFloat16);
+      output.mean().backward();
+      EXPECT_OK((*model)->Finish());
+    });
+  }
+}
+
 }  // namespace
 }  // namespace cadre::nn

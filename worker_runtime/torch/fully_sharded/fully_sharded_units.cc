@@ -287,6 +287,11 @@ Status FullyShardedUnits::Finish() {
       "last one");
 }
 
+void FullyShardedUnits::EndReductions() {
+  if (reductions_.empty() || !failure_.ok()) return;
+  (void)Fail(Guarded("gradients of a sharded model", [&] { return reductions_.Finish(); }));
+}
+
 bool FullyShardedUnits::TakeAveraged() {
   return reductions_.empty() && std::exchange(averaged_, false);
 }

@@ -59,6 +59,7 @@ class PowerSgdHook : public CommunicationHook {
   Result<std::vector<float>> InitialQs(Communicator& communicator, Span<const Matrix> matrices,
                                        size_t count);
   Status AgreeOnIteration(Communicator& communicator);
+  void Forget(const GradientView& gradient);
 
   PowerSgdOptions options_;
   int64_t iteration_ = 0;

@@ -55,7 +55,9 @@ class DataParallel {
   // this rank, where the loss is their mean and ranks have different numbers. 1 unless set.
   void set_weight(double weight) { hooks_->set_weight(weight); }
   // A step of a rank that has no more samples while others still do: in place of forward(),
-  // backward() and Finish(). When report.weight is 0, no rank had any.
+  // backward() and Finish(). When report.weight is 0, no rank had any. What it has from passes
+  // inside NoSync since the last step counts, with the weight that is set; FAILED_PRECONDITION with
+  // static_graph.
   Result<StepReport> StepWithoutData() { return hooks_->StepWithoutData(); }
 
   // As the optimizer's zero_grad(), but the next backward pass need not add to zeros.

@@ -39,6 +39,9 @@ class ShardedGradScaler;
 class DistributedOptimizer {
  public:
   // Collective: compares the parameters of all groups with rank 0's, and copies rank 0's values.
+  // Those that require no gradient are not exchanged later, and get none. Parameters that come,
+  // go, or are frozen or thawed later are FAILED_PRECONDITION in the next call, by their number in
+  // the optimizer.
   static Result<std::unique_ptr<DistributedOptimizer>> Create(
       torch::optim::Optimizer& optimizer, Communicator& communicator,
       std::chrono::nanoseconds timeout = std::chrono::minutes(11));
@@ -91,17 +94,26 @@ class DistributedOptimizer {
  private:
   // A way to reduce gradients, with the memory that it works in.
   struct Exchange {
-    std::shared_ptr<CommunicationHook> hook;
     size_t threshold = 0;
     std::vector<torch::Tensor> fused;
     std::vector<std::vector<GradientView>> gradients;
     std::vector<BucketView> buckets;
+    // The last, so that its thread has ended when the memory goes.
+    std::shared_ptr<CommunicationHook> hook;
   };
 
   DistributedOptimizer(torch::optim::Optimizer& optimizer, Communicator& communicator,
                        std::chrono::nanoseconds timeout)
       : optimizer_(optimizer), communicator_(communicator), timeout_(timeout) {}
 
+  // A parameter of the optimizer, in its order.
+  struct Place {
+    torch::Tensor tensor;
+    bool trained = false;
+  };
+
+  Status AddPlace(const torch::Tensor& tensor, NamedTensors* all);
+  Status CheckUnchanged() const;
   // With `overflowed`, which it sets, nothing more is to be done.
   Status Backward(const torch::Tensor& loss, bool* overflowed);
   Status StepOptimizer();
@@ -115,6 +127,8 @@ class DistributedOptimizer {
   torch::optim::Optimizer& optimizer_;
   Communicator& communicator_;
   const std::chrono::nanoseconds timeout_;
+  std::vector<Place> places_;
+  // Those that require a gradient.
   NamedTensors trained_;
   ShardedGradScaler* scaler_ = nullptr;
 

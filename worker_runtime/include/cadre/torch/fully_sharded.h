@@ -91,7 +91,8 @@ class FullySharded {
   // (ShardedGradScaler): nothing changes, and these gradients count as used. FAILED_PRECONDITION as
   // above.
   Status SkipStep() { return parts_.SkipStep(); }
-  // Forgets the gradients.
+  // Forgets the gradients, and what a backward pass that threw on all ranks alike had sent, whose
+  // end it waits for.
   void ZeroGrad() { parts_.ZeroGrad(); }
   // Collective, between Finish() and Step(): as torch::nn::utils::clip_grad_norm_ of the whole
   // model. `norm_type`: more than 0; infinity is the largest magnitude. Waits for devices.
@@ -146,7 +147,8 @@ class FullySharded {
     const bool before_;
   };
 
-  // While it lives, every rank has all parameters, to read them or, with `keep`, to change them:
+  // While it lives, every rank has all parameters, in the model's own type whatever parameter_type
+  // is, to read them or, with `keep`, to change them:
   // then each rank keeps its part of what they have become. No passes meanwhile.
   class FullParameters {
    public:

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,8 @@ class GradientHooks {
   void BeforeForward();
   // After backward(): what it came to.
   Result<StepReport> Finish();
-  // In place of forward(), backward() and Finish(), for a rank that has no more samples.
+  // In place of forward(), backward() and Finish(), for a rank that has no more samples. What
+  // passes inside NoSync have added up since the last step counts, with the weight that is set.
   Result<StepReport> StepWithoutData();
   // Forgets the gradients.
   void ZeroGrad();
@@ -94,10 +96,13 @@ class GradientHooks {
   Status CheckHooksAlive() const;
   Status AssignOwners(const OwnerOf& owner_of);
   Status CheckNotBypassed();
+  Status CheckMayStepWithoutData(bool accumulated) const;
+  bool HasAccumulated() const;
   bool ComparesParameters() const;
   Status PointAtBuckets();
   Status MarkReady(size_t i);
   void OnReady(size_t i);
+  void Take(size_t i);
   void OnBackwardEnd();
   void FillMissing();
   void FinishSynchronized();
@@ -113,6 +118,8 @@ class GradientHooks {
   const DataParallelOptions options_;
   // Its parameters are the reducer's, too.
   NamedTensors trained_;
+  // The others, by their names.
+  std::vector<std::pair<std::string, torch::Tensor>> frozen_;
   // The rank that each gradient goes to; empty: to all.
   std::vector<int> owners_;
   std::unique_ptr<Reducer> reducer_;

@@ -46,7 +46,8 @@ class GradientRoute {
   // What is sent from now on waits for all that `written` has been given.
   virtual void WaitFor(c10::Stream written) { stream_->WaitFor(written); }
   // Sets out, behind what was waited for. `marks`: how often each member became ready; one
-  // that did not counts as what its place holds. `weight` is this rank's.
+  // that did not counts as what its place holds. `weight` is this rank's, by the reducer's
+  // usual_weight().
   virtual void Send(const std::vector<int>& marks, double weight) = 0;
   // Tells the reducer about the members. CANCELLED when `cancelled` says so.
   virtual Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) = 0;
@@ -61,8 +62,11 @@ class GradientRoute {
 
   // Whose gradient has that element of all of them.
   size_t ParameterAt(int64_t element) const;
-  // Multiplies flat() by the weight of this rank's step.
+  // Multiplies flat() by the weight of this rank's step, as Send() got it.
   void Weigh(double weight);
+  // What makes the average of the ranks' parts, weighed and divided by the number of ranks, once
+  // these have been added up.
+  double RestOfAverage(const StepReport& report, int ranks) const;
   // Tells the reducer how often each member became ready, of parameters that are reduced_elsewhere.
   Status MarkReady(const std::vector<int>& marks);
   // Of all members together.

@@ -86,7 +86,7 @@ Status BroadcastTensors(Communicator& communicator, const std::vector<RootedTens
 Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
                         std::chrono::nanoseconds timeout, DeviceLinks* links = nullptr);
 
-// Collective: see CheckEqualValues(); of parameters and buffers, on any device.
+// Collective: see CheckEqualValues(); of parameters and buffers, on any device and of any type.
 Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Module& module,
                                  std::chrono::nanoseconds timeout);
 

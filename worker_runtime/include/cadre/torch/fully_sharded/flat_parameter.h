@@ -104,6 +104,9 @@ class FlatParameter {
   void GatherNothing();
   // The members become views of the whole, which is there.
   void Show();
+  // Collective, behind Show(); waits. The members become what the parts are in their own type, in
+  // the place of what was gathered in another one to compute with.
+  Status ShowAsKept();
   // The members are emptied and the memory is given back.
   Status Free();
   // What of the whole this rank keeps becomes its shard's value.
@@ -153,6 +156,7 @@ class FlatParameter {
     return route_.replicas.alone() ? *route_.parts.stream : *route_.replicas.stream;
   }
   void Allocate();
+  void GiveBack();
   Status PackGradients(torch::Tensor* whole);
   Status Await(const RankRoute& ranks, const std::shared_ptr<Work>& work);
 
@@ -166,6 +170,8 @@ class FlatParameter {
   torch::Tensor flat_;
   // Of the members, over flat_'s storage.
   std::vector<torch::Tensor> views_;
+  // The whole in the type of the parts, where ShowAsKept() made it.
+  torch::Tensor as_kept_;
   bool allocated_ = false;
   bool shown_ = false;
   // Of a gather on its way.

@@ -72,10 +72,13 @@ class FullyShardedUnits {
   FullyShardedUnits& operator=(const FullyShardedUnits&) = delete;
 
   Status Finish();
+  // Before the gradients are cleared: brings what a backward pass that ended with an exception had
+  // sent to its end, with the other ranks, so that nothing of it is added to what comes next.
+  void EndReductions();
   // Whether gradients were averaged since the last call, and are there.
   bool TakeAveraged();
-  // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
-  // Then this rank's parts may be changed.
+  // Every unit's parameters, in the type that their parts have, until ReleaseAll(), with which
+  // values of this rank's part are kept. Then this rank's parts may be changed.
   Status GatherAll();
   Status ReleaseAll(bool keep);
   // Before this rank's parts are changed otherwise: until devices do not copy them from the host
