@@ -65,7 +65,7 @@ class ClusterAgent {
   void OnPrepared(uint64_t attempt, uint64_t part, const std::string& job,
                   absl::StatusOr<supervisor::StartFrame> frame);
   // Its start was not over.
-  void Unlaunch(uint64_t part, const std::string& why);
+  void Unlaunch(uint64_t part, const absl::Status& why);
   void ToSupervisor(const supervisor::Frame& frame);
   void ReadFor(v1::ReadLog read);
   void Answer(const v1::ReadLog& read, absl::StatusOr<v1::LogChunk> chunk);
@@ -177,7 +177,8 @@ void ClusterAgent::Execute(ClusterCommand command) {
   if (auto* start = std::get_if<StartLauncher>(&command)) return Launch(std::move(*start));
   if (const auto* stop = std::get_if<StopLauncher>(&command)) {
     const std::optional<uint64_t> group = groups_.GroupOf(stop->id);
-    if (!group.has_value()) return Unlaunch(stop->id, "it was ended before it began");
+    if (!group.has_value())
+      return Unlaunch(stop->id, absl::CancelledError("it was ended before it began"));
     const int64_t grace_ms = std::min<int64_t>(absl::ToInt64Milliseconds(stop->grace), UINT32_MAX);
     return ToSupervisor(supervisor::StopFrame{*group, static_cast<uint32_t>(grace_ms)});
   }
@@ -224,15 +225,17 @@ void ClusterAgent::OnPrepared(uint64_t attempt, uint64_t part, const std::string
   if (found == preparing_.end() || found->second != attempt) return;
   if (!frame.ok()) {
     options_.log(absl::StrCat("job ", job, ": ", frame.status().message()));
-    return Unlaunch(part, std::string(frame.status().message()));
+    return Unlaunch(part, frame.status());
   }
   preparing_.erase(found);
   frame->group = groups_.Add(part);
   ToSupervisor(*frame);
 }
 
-void ClusterAgent::Unlaunch(uint64_t part, const std::string& why) {
-  if (preparing_.erase(part) != 0) own_events_.push_back(LauncherFailed{part, why});
+void ClusterAgent::Unlaunch(uint64_t part, const absl::Status& why) {
+  if (preparing_.erase(part) == 0) return;
+  own_events_.push_back(
+      LauncherFailed{part, std::string(why.message()), BlameForUnstarted(why.code())});
 }
 
 void ClusterAgent::ToSupervisor(const supervisor::Frame& frame) {

@@ -262,7 +262,9 @@ TEST_F(ClusterAgentTest, ALauncherWhoseFilesCannotBeMadeFailsAndNothingElseWaits
   start.set_user("root");
   server_.Order(order);
   ASSERT_TRUE(server_.AwaitRenewals(10));
-  EXPECT_THAT(server_.AwaitEnd(12).text(), HasSubstr("does not answer"));
+  const v1::PartReport late = server_.AwaitEnd(12);
+  EXPECT_THAT(late.text(), HasSubstr("does not answer"));
+  EXPECT_EQ(late.blame(), v1::BLAME_NOBODY);
   // One that is ended while its files are made does not wait for them.
   start.mutable_part()->set_id(13);
   server_.Order(order);

@@ -13,7 +13,10 @@ namespace cadre::agent {
 namespace {
 
 v1::PartBlame BlameFor(const supervisor::ExitedFrame& exited) {
-  if (exited.exec_errno != 0 || exited.signal != 0) return v1::BLAME_NODE;
+  if (exited.exec_errno != 0) {
+    return BlameForUnstarted(absl::ErrnoToStatusCode(static_cast<int>(exited.exec_errno)));
+  }
+  if (exited.signal != 0) return v1::BLAME_NODE;
   switch (exited.exit_code) {
     case kExitUsage:
     case kExitBadSpec:
@@ -33,6 +36,17 @@ absl::string_view LastLine(const supervisor::ExitedFrame& exited) {
 }
 
 }  // namespace
+
+v1::PartBlame BlameForUnstarted(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return v1::BLAME_NOBODY;
+    default:
+      return v1::BLAME_NODE;
+  }
+}
 
 v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited) {
   v1::PartReport report;

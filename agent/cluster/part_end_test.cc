@@ -43,5 +43,18 @@ TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
   EXPECT_EQ(EndOfPart(absent).blame(), v1::BLAME_NODE);
 }
 
+TEST(PartEndTest, AShortageIsNotTheNodesFault) {
+  for (const int passes : {ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN}) {
+    EXPECT_EQ(BlameForUnstarted(absl::ErrnoToStatusCode(passes)), v1::BLAME_NOBODY) << passes;
+    supervisor::ExitedFrame exited;
+    exited.exec_errno = passes;
+    EXPECT_EQ(EndOfPart(exited).blame(), v1::BLAME_NOBODY) << passes;
+  }
+  EXPECT_EQ(BlameForUnstarted(absl::StatusCode::kDeadlineExceeded), v1::BLAME_NOBODY);
+  for (const int stays : {ENOENT, EACCES, EEXIST, EROFS}) {
+    EXPECT_EQ(BlameForUnstarted(absl::ErrnoToStatusCode(stays)), v1::BLAME_NODE) << stays;
+  }
+}
+
 }  // namespace
 }  // namespace cadre::agent

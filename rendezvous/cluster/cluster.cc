@@ -13,9 +13,6 @@
 namespace cadre::cluster {
 namespace {
 
-// A job that has never begun is tried so often: when it ends before it begins on so many nodes, it
-// is hardly all of them.
-constexpr uint32_t kFailedStartsMax = 8;
 constexpr size_t kMaxEndTextBytes = 512;
 
 }  // namespace
@@ -155,33 +152,6 @@ void Cluster::PartRemains(const std::string& node, const v1::PartRemains& remain
   TakeBack(remains.id());
 }
 
-void Cluster::PartEndedUnasked(const saved::PlacedPart& part, const std::string& how,
-                               v1::PartBlame blame) {
-  const std::string& name = part.part().job();
-  const std::string& node = part.part().node();
-  v1::AvoidedNode avoid;
-  avoid.set_node(node);
-  avoid.set_reason(how);
-  avoid.set_unfit(!part.joined() && blame == v1::BLAME_NODE);
-  EndPart(part, &avoid);
-  const std::string text =
-      absl::StrCat(part.joined() ? "its part on node " : "it could not begin on node ", node,
-                   part.joined() ? " ended unasked: " : ": ", how);
-  out_.Note(name, text);
-  for_jobs_.push_back(LauncherEnded{name, node, absl::StrCat("its launcher ended: ", how)});
-  const state::Job& job = *FindJob(context_.state, name);
-  if (job.saved.generations() > 0) return;
-  if (blame == v1::BLAME_JOB) {
-    for_jobs_.push_back(CannotBegin{name, text, false});
-  } else if (job.saved.submission().failed_starts() >= kFailedStartsMax) {
-    for_jobs_.push_back(
-        CannotBegin{name,
-                    absl::StrCat("it was tried ", job.saved.submission().failed_starts(),
-                                 " times: ", NodesTried(job)),
-                    true});
-  }
-}
-
 void Cluster::StreamClosed(StreamId stream) {
   if (!IsAgent(stream)) return;
   agents_.Disconnect(stream, context_.clock.lease_now());
@@ -201,6 +171,7 @@ void Cluster::AgentLeaving(const std::string& node) {
 }
 
 void Cluster::RunTimers() {
+  if (rests_.EndDue(context_.clock.lease_now())) changed_ = true;
   while (const std::optional<std::string> node = agents_.NextLost(context_.clock)) {
     const Agent& agent = *agents_.Find(*node);
     if (agent.stream.has_value()) {
@@ -273,9 +244,9 @@ void Cluster::Schedule() {
   TakeBackFromEnded();
   // A server that began anew does not yet know what there is.
   if (agents_.AnyExpected()) return;
-  cluster::Schedule schedule =
-      PlaceJobs(NodesToSchedule(context_.state, agents_),
-                JobsToSchedule(context_.state, agents_, context_.config.stop_margin), context_.now);
+  cluster::Schedule schedule = PlaceJobs(
+      NodesToSchedule(context_.state, agents_),
+      JobsToSchedule(context_.state, agents_, rests_, context_.config.stop_margin), context_.now);
   CarryOut(schedule);
   for (const auto& [name, why] : schedule.hopeless) {
     const state::Job* job = FindJob(context_.state, name);

@@ -11,6 +11,7 @@
 #ifndef CADRE_RENDEZVOUS_CLUSTER_CLUSTER_H_
 #define CADRE_RENDEZVOUS_CLUSTER_CLUSTER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -30,6 +31,7 @@
 #include "rendezvous/cluster/agents.h"
 #include "rendezvous/cluster/log_source.h"
 #include "rendezvous/cluster/parts.h"
+#include "rendezvous/cluster/rests.h"
 #include "rendezvous/cluster/schedule.h"
 #include "rendezvous/step/context.h"
 
@@ -81,9 +83,9 @@ class Cluster {
   void Schedule();
   std::vector<ForJob> TakeForJobs() { return std::exchange(for_jobs_, {}); }
 
-  // Agents are connected or may come back.
+  // Agents are connected or may come back, or a job waits to be tried again on a node.
   bool HasLeases() const { return NextLease() != MonoTime::Never(); }
-  MonoTime NextLease() const { return agents_.NextDeadline(); }
+  MonoTime NextLease() const { return std::min(agents_.NextDeadline(), rests_.NextDeadline()); }
   // The server can save again: agents that are gone have a whole lease to come back.
   void AwaitAbsent() { agents_.AwaitAbsent(context_.clock.lease_now()); }
 
@@ -130,6 +132,7 @@ class Cluster {
   step::Context& context_;
   step::Outbox& out_;
   Agents agents_;
+  Rests rests_;
   bool changed_ = false;
   // Of the jobs in the queue, as the last pass left them.
   std::map<std::string, Waiting> queue_;

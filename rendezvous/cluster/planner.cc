@@ -37,6 +37,7 @@ std::optional<Share> Planner::Usable(const Plan& plan, size_t node) const {
   const ScheduleNode& candidate = nodes_[node];
   if (!candidate.closed.empty()) return std::nullopt;
   if (plan.avoids && plan.job->avoid.count(candidate.name) != 0) return std::nullopt;
+  if (plan.job->resting.count(candidate.name) != 0) return std::nullopt;
   if (IsBarred(*plan.job, candidate)) return std::nullopt;
   for (const HeldShare& held : plan.held) {
     if (held.node == candidate.name) return std::nullopt;

@@ -74,6 +74,8 @@ struct ScheduleJob {
   // Nodes that it gets only where it could not run without them, and those that it never gets.
   std::set<std::string> avoid;
   std::set<std::string> unfit;
+  // Those that it does not get for a moment.
+  std::set<std::string> resting;
   // How long it holds nodes at most once it is placed, and until when now that it is.
   absl::Duration limit = absl::InfiniteDuration();
   MonoTime ends = MonoTime::Never();

@@ -1,6 +1,8 @@
 #include "rendezvous/cluster/schedule_input.h"
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -27,7 +29,7 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
 }
 
 std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents& agents,
-                                        absl::Duration stop_margin) {
+                                        const Rests& rests, absl::Duration stop_margin) {
   // What ended jobs still hold is held all the same.
   std::map<std::string, std::vector<HeldShare>> held;
   for (const auto& [id, part] : state.cluster.parts) {
@@ -35,6 +37,7 @@ std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents&
         {part.part().node(), Share{part.part().workers(), part.part().cpus(), part.part().gpus()},
          part.taken_back(), agents.Remains(part.part().node(), id)});
   }
+  const std::map<uint64_t, std::set<std::string>> resting = rests.ByJob();
   std::vector<ScheduleJob> jobs;
   jobs.reserve(state.jobs.size());
   for (const auto& [name, job] : state.jobs) {
@@ -64,6 +67,9 @@ std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents&
     to.pack = job.saved.spec().placement().pack();
     for (const v1::AvoidedNode& avoided : job.saved.submission().avoided()) {
       (avoided.unfit() ? to.unfit : to.avoid).insert(avoided.node());
+    }
+    if (const auto found = resting.find(to.order); found != resting.end()) {
+      to.resting = found->second;
     }
     // Its workers may take that long to stop.
     to.limit = job.policy.total_timeout + job.policy.stop_grace + stop_margin;

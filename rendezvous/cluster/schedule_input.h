@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "rendezvous/cluster/agents.h"
+#include "rendezvous/cluster/rests.h"
 #include "rendezvous/cluster/schedule.h"
 #include "rendezvous/state/state.h"
 
@@ -15,7 +16,7 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
 
 // All jobs that want nodes or have some. `stop_margin`: as in CoreConfig.
 std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents& agents,
-                                        absl::Duration stop_margin);
+                                        const Rests& rests, absl::Duration stop_margin);
 
 }  // namespace cadre::cluster
 

@@ -230,6 +230,18 @@ TEST(ScheduleTest, AnUnfitNodeIsNeverTakenAndAJobThatHasNoOtherIsHopeless) {
       "could not begin there");
 }
 
+TEST(ScheduleTest, ANodeThatRestsForAJobIsOthersMeanwhileAndTheJobIsNotHopeless) {
+  ScheduleJob job = Job(1, 1);
+  job.avoid = job.resting = {"n0"};
+  job.unfit = {"n1"};
+  const Schedule schedule = PlaceJobs(Nodes(2), {job, Job(2, 1)}, kNow);
+  EXPECT_THAT(Placements(schedule), ElementsAre("j2:n0"));
+  EXPECT_THAT(schedule.hopeless, IsEmpty());
+  EXPECT_EQ(schedule.waiting.at("j1").reason,
+            "1 node with 4 CPUs: 0 of 2 can take it; n0 is tried again in a moment, n1 is avoided, "
+            "since it could not begin there");
+}
+
 TEST(ScheduleTest, WhatIsMissingIsSaid) {
   ScheduleJob job = Job(1, 2);
   job.resources.set_gpus_per_worker(1);

@@ -79,7 +79,7 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
     absl::StrAppend(&text, fitting, own.empty() ? " of " : " of the other ", candidates,
                     " can take it");
   }
-  Group small, others, unfit;
+  Group small, others, unfit, resting;
   std::map<std::string, Group> closed;
   Share largest;
   for (const ScheduleNode& node : nodes) {
@@ -95,6 +95,8 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
       unfit.Add(node);
     } else if (!node.closed.empty()) {
       closed[node.closed].Add(node);
+    } else if (job.resting.count(node.name) != 0) {
+      resting.Add(node);
     }
   }
   std::vector<std::string> why;
@@ -106,6 +108,7 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
   if (others.size > 0) {
     why.push_back(Are(others, job.user == kRoot ? "without --user root" : "for other users"));
   }
+  if (resting.size > 0) why.push_back(Are(resting, "tried again in a moment"));
   if (unfit.size > 0) why.push_back(Are(unfit, "avoided, since it could not begin there"));
   return absl::StrCat(text, why.empty() ? "" : "; ", absl::StrJoin(why, ", "));
 }

@@ -1,6 +1,9 @@
 // Launchers of submitted jobs that do not begin, end unasked or are not let in.
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -16,7 +19,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class ClusterLaunchersTest : public ClusterRig {};
+class ClusterLaunchersTest : public ClusterRig {
+ protected:
+  // The agent says of a part that it could not begin for what may pass: what is ordered next, and
+  // after how many seconds.
+  std::pair<std::vector<std::string>, double> StartsAgainAfter(double* at, uint64_t part) {
+    const double from = *at;
+    std::vector<std::string> orders = Ended(from, 1, part, v1::BLAME_NOBODY);
+    while (orders.empty() && *at < from + 100) orders = Renew(*at += 0.1, 1);
+    return {orders, *at - from};
+  }
+};
 
 TEST_F(ClusterLaunchersTest, AVerdictSaysHowALauncherEndedThatItsAgentSawEnding) {
   for (const bool started_anew : {false, true}) {
@@ -104,14 +117,49 @@ TEST_F(ClusterLaunchersTest, AJobThatNoNodeIsLeftForFailsAndSaysWhatWasTried) {
 TEST_F(ClusterLaunchersTest, AJobIsTriedSoOftenAndNoMore) {
   Join(1, 1, "n0");
   Submit(2, Spec("j", 1));
-  uint64_t part = 1;
-  for (; part < 8; ++part) {
-    EXPECT_THAT(Ended(2 + 0.1 * part, 1, part, v1::BLAME_NOBODY),
-                ElementsAre(absl::StrCat("start ", part + 1, " j on n0")));
+  double at = 2;
+  for (uint64_t part = 1; part < 8; ++part) {
+    const auto [orders, seconds] = StartsAgainAfter(&at, part);
+    EXPECT_THAT(orders, ElementsAre(absl::StrCat("start ", part + 1, " j on n0")));
+    EXPECT_NEAR(seconds, std::min(1 << (part - 1), 60), 0.2) << part;
   }
-  EXPECT_THAT(Ended(4, 1, part, v1::BLAME_NOBODY), IsEmpty());
-  EXPECT_THAT(core_->Status(Second(4), "j")->verdict().message(),
+  EXPECT_THAT(Ended(at, 1, 8, v1::BLAME_NOBODY), IsEmpty());
+  EXPECT_THAT(core_->Status(Second(at), "j")->verdict().message(),
               HasSubstr("it was tried 8 times: n0 (no user alice)"));
+}
+
+TEST_F(ClusterLaunchersTest, WhatAJobLackedOnANodeMayPass) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  EXPECT_THAT(Ended(3, 1, 1, v1::BLAME_NOBODY), IsEmpty());
+  EXPECT_EQ(PhaseOf("j"), v1::QUEUED);
+  EXPECT_THAT(*core_->Explain(Second(3), "j"), HasSubstr("n0 is tried again in a moment"));
+  // Others are not kept from it.
+  EXPECT_THAT(Submit(3.1, Spec("k", 1)), ElementsAre("start 2 k on n0"));
+  Orders(Step(3.2, JobCancelled{"k", "", 0}));
+  EXPECT_THAT(Ended(3.3, 1, 2), IsEmpty());
+  EXPECT_THAT(Pass(3.35, 4.1), ElementsAre("start 3 j on n0"));
+  JoinJob(5, 10, Spec("j", 1), 3, "n0");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+}
+
+// One that has begun is tried for as long as it waits for nodes, and not in a loop.
+TEST_F(ClusterLaunchersTest, AJobThatHasBegunIsTriedAgainWithPauses) {
+  Join(1, 1, "n0");
+  v1::JobSpec spec = Spec("j", 1);
+  spec.mutable_restart()->set_max(1);
+  Submit(2, spec);
+  JoinJob(3, 10, spec, 1, "n0");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  Orders(Step(4, StreamClosed{StreamId{10}}));
+  EXPECT_THAT(Ended(4.02, 1, 1), ElementsAre("start 2 j on n0"));
+  double at = 4.1;
+  for (uint64_t part = 2; part < 12; ++part) {
+    const auto [orders, seconds] = StartsAgainAfter(&at, part);
+    EXPECT_THAT(orders, ElementsAre(absl::StrCat("start ", part + 1, " j on n0")));
+    EXPECT_NEAR(seconds, std::min(1 << (part - 2), 60), 0.2) << part;
+  }
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
 }
 
 TEST_F(ClusterLaunchersTest, AJobThatLosesANodeBeforeItBeginsGoesBackIntoTheQueue) {

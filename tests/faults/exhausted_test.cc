@@ -181,24 +181,16 @@ class AgentExhaustedTest : public ProcessesTest {
                  {"--server=" + server_.endpoint(), "--token-file=" + server_.token_file()});
     return words;
   }
-  // Until it has ended.
+  // What follows it.
   std::unique_ptr<Process> Submit(const std::string& name) {
     const std::string spec = absl::StrCat(folder_, "/", name, ".yaml");
     std::ofstream(spec) << "name: " << name << "\nnodes: 1\nworking_dir: " << folder_
                         << "\ncommand: [/bin/true]\n";
-    auto submitted = StartCadre(Cadre({"submit", spec, "--follow"}));
-    EXPECT_TRUE(submitted->Wait(kPatience).has_value()) << Said(*submitted) << Said(*agent_);
-    return submitted;
+    return StartCadre(Cadre({"submit", spec, "--follow"}));
   }
-  void ExpectRefused(const std::string& name) {
-    const auto refused = Submit(name);
-    EXPECT_EQ(refused->Wait(), 75) << Said(*refused) << Said(*agent_);
-    EXPECT_THAT(refused->standard_error(), HasSubstr("no node is left for it; tried: n0"));
-  }
-  void ExpectRuns(const std::string& name) {
-    const auto runs = Submit(name);
-    EXPECT_EQ(runs->Wait(), 0) << Said(*runs) << Said(*agent_);
-  }
+  // False: it has begun.
+  bool CannotBegin(Process& job) { return job.WaitForLine("avoids n0: ", kPatience).has_value(); }
+  void ExpectRuns(Process& job) { EXPECT_EQ(job.Wait(kPatience), 0) << Said(job) << Said(*agent_); }
   void ExpectAGoodEnd() {
     agent_->Kill(SIGTERM);
     EXPECT_EQ(agent_->Wait(kPatience), 0) << Said(*agent_);
@@ -215,9 +207,10 @@ TEST_F(AgentExhaustedTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
     const auto threads = std::distance(
         std::filesystem::directory_iterator(absl::StrCat("/proc/", agent_->pid(), "/task")), {});
     limit_->Set(static_cast<int>(threads));
-    ExpectRefused("refused" + round);
+    const auto job = Submit("job" + round);
+    EXPECT_TRUE(CannotBegin(*job)) << Said(*job) << Said(*agent_);
     limit_->SetUnlimited();
-    ExpectRuns("runs" + round);
+    ExpectRuns(*job);
   }
   ExpectAGoodEnd();
 }
@@ -225,17 +218,17 @@ TEST_F(AgentExhaustedTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
 // One that itself gets none, and one whose supervisor does not.
 TEST_F(AgentExhaustedTest, AnAgentThatGetsNoDescriptorStaysAndStartsLaunchersWhenItDoes) {
   // By now it has the threads and files that it keeps.
-  ExpectRuns("first");
+  ExpectRuns(*Submit("first"));
   for (const pid_t pid : {agent_->pid(), ChildOf(agent_->pid())}) {
     ASSERT_NE(pid, 0);
     TakeDescriptors(pid);
     const auto meanwhile = Submit(absl::StrCat("meanwhile-", pid));
     // A descriptor that it has may have become free.
-    if (meanwhile->Wait() != 0) {
+    if (CannotBegin(*meanwhile)) {
       EXPECT_THAT(meanwhile->standard_error(), HasSubstr(kNoDescriptor)) << Said(*agent_);
     }
     GiveDescriptors(pid);
-    ExpectRuns(absl::StrCat("runs-", pid));
+    ExpectRuns(*meanwhile);
   }
   ExpectAGoodEnd();
 }

@@ -39,6 +39,7 @@ std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& 
   } else if (const auto* failed = std::get_if<LauncherFailed>(&event)) {
     v1::PartReport end;
     end.set_text(failed->why);
+    end.set_blame(failed->blame);
     if (running_.count(failed->id) != 0) Forget(failed->id, std::move(end));
   } else if (const auto* ended = std::get_if<LauncherEnded>(&event)) {
     OnLauncherEnded(*ended);

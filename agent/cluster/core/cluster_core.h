@@ -28,6 +28,7 @@ namespace cadre::agent {
 struct LauncherFailed {
   uint64_t id;
   std::string why;
+  v1::PartBlame blame = v1::BLAME_NODE;
 };
 // Its process has ended; it may have left others. `end`: what the server is told of it then.
 struct LauncherEnded {
