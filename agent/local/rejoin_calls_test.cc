@@ -149,10 +149,10 @@ TEST_F(RejoinCallsTest, AKeptWorkerHearsOfTheEnd_AndGetsItsNextPlace) {
   End({1}, "rank 0 died");
   EXPECT_TRUE(Await([&] { return ended; }));
   std::thread agent([&] {
-    EXPECT_EQ(AwaitWaits(1), "rank 0 is gone");
+    EXPECT_EQ(AwaitWaits(1), "rank 0 \xef\xbf\xbd is gone");
     Begin(4, AssignOf(0, 2), true, {1});
   });
-  const auto next = worker->Rejoin("rank 0 is gone", kLong);
+  const auto next = worker->Rejoin("rank 0 \xff is gone", kLong);
   agent.join();
   ASSERT_OK(next);
   EXPECT_EQ((*next)->place().generation, 4u);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/utf8.h"
 
 namespace cadre::agent {
 namespace {
@@ -127,7 +128,8 @@ void WorkerCalls::On(uint64_t connection, uint64_t id, const rpc::Rejoin& call) 
   const absl::StatusOr<uint32_t> local_rank = InPlaceRank(call.from);
   if (!local_rank.ok()) return Refuse({connection, id}, local_rank.status());
   Wait({Kind::kRejoin, *local_rank}, connection, id);
-  options_.on_event(WorkerWaits{generation_, *local_rank, call.reason});
+  // It goes on to the server in a message of Protobuf's.
+  options_.on_event(WorkerWaits{generation_, *local_rank, ReplaceInvalidUtf8(call.reason)});
 }
 
 void WorkerCalls::Forget(uint64_t connection) {

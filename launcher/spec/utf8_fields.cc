@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
+#include "google/protobuf/descriptor.pb.h"
 
 namespace cadre::launcher {
 namespace {
@@ -14,6 +15,9 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+// A path has 4,096 bytes at most.
+constexpr size_t kMostShown = 4096;
 
 // `path` of the message, with a dot at its end, or nothing.
 absl::Status CheckFields(const Message& message, const std::string& path) {
@@ -33,9 +37,14 @@ absl::Status CheckFields(const Message& message, const std::string& path) {
         const std::string text = several ? reflection.GetRepeatedString(message, field, i)
                                          : reflection.GetString(message, field);
         if (IsUtf8(text)) continue;
+        // The values of an environment may be secrets.
+        const std::string shown =
+            message.GetDescriptor()->options().map_entry()
+                ? ""
+                : absl::StrCat(": '", absl::CHexEscape(text.substr(0, kMostShown)), "'");
         return absl::InvalidArgumentError(absl::StrCat(
-            name, ": '", absl::CHexEscape(text),
-            "' is not UTF-8 text, which is all that a server takes; choose another name"));
+            name, shown,
+            " is not UTF-8 text, which is all that a server takes; choose another name"));
       }
     }
   }

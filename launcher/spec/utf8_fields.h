@@ -8,7 +8,9 @@
 
 namespace cadre::launcher {
 
-// INVALID_ARGUMENT names the first text, at any depth, that is no UTF-8: "logs.dir: ...".
+// INVALID_ARGUMENT names the first text, at any depth, that is no UTF-8, and shows it: "logs.dir:
+// ...". Of a map it shows none. What came over gRPC was parsed; what a launcher hands to the server
+// in its own process was not.
 absl::Status CheckUtf8Fields(const google::protobuf::Message& message);
 
 }  // namespace cadre::launcher

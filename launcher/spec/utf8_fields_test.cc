@@ -13,10 +13,12 @@ TEST(CheckUtf8FieldsTest, ATextAtAnyDepthIsNamed) {
   v1::JobSpec spec;
   spec.set_name("\xc3\xa9t\xc3\xa9");
   EXPECT_OK(CheckUtf8Fields(spec));
-  const auto names = [](const v1::JobSpec& wrong, const char* field) {
-    EXPECT_THAT(CheckUtf8Fields(wrong),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr(absl::StrCat(field, ": 'a\\xe9' is not UTF-8 text"))));
+  const auto says = [](const v1::JobSpec& wrong, const std::string& what) {
+    EXPECT_THAT(CheckUtf8Fields(wrong), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                 HasSubstr(what + " is not UTF-8 text")));
+  };
+  const auto names = [&](const v1::JobSpec& wrong, const std::string& field) {
+    says(wrong, field + ": 'a\\xe9'");
   };
   v1::JobSpec plain = spec;
   plain.set_role("a\xe9");
@@ -30,7 +32,7 @@ TEST(CheckUtf8FieldsTest, ATextAtAnyDepthIsNamed) {
   names(deep, "logs.dir");
   v1::JobSpec mapped = spec;
   (*mapped.mutable_env())["A"] = "a\xe9";
-  names(mapped, "env.value");
+  says(mapped, "env.value");
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "rendezvous/state/utf8_fields.h"
 
 namespace cadre::state {
 namespace {
@@ -39,13 +38,6 @@ absl::Status CheckText(absl::string_view field, absl::string_view text) {
         absl::StrCat(field, " holds a control character: \"", OneLine(text, 64), "\""));
   }
   return absl::OkStatus();
-}
-
-// What is saved otherwise cannot be read again by the next server.
-absl::Status CheckUtf8(absl::string_view what, const google::protobuf::Message& message) {
-  const std::string field = FieldWithoutUtf8(message);
-  if (field.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, ": ", field, " is not UTF-8"));
 }
 
 absl::Status Differs(absl::string_view field, absl::string_view job, absl::string_view joining) {
@@ -119,7 +111,6 @@ absl::Status CheckNodeName(absl::string_view name) {
 }
 
 absl::Status CheckSpec(const v1::JobSpec& spec) {
-  RETURN_IF_ERROR(CheckUtf8("job spec", spec));
   if (!IsJobName(spec.name())) {
     return absl::InvalidArgumentError(
         absl::StrCat("job name \"", OneLine(spec.name(), 80),
@@ -154,7 +145,6 @@ absl::Status CheckSpec(const v1::JobSpec& spec) {
 }
 
 absl::Status CheckJoin(const v1::Join& join) {
-  RETURN_IF_ERROR(CheckUtf8("a node's join", join));
   if (join.node().empty()) return absl::InvalidArgumentError("node name is empty");
   RETURN_IF_ERROR(CheckText("node name", join.node()));
   RETURN_IF_ERROR(CheckText("host", join.host()));

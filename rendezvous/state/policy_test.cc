@@ -73,26 +73,6 @@ TEST(PolicyTest, ALargeSpecIsRefused) {
   EXPECT_EQ(CheckSpec(spec).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PolicyTest, TextThatIsNotUtf8IsRefused) {
-  v1::JobSpec spec = SpecOf("train", 1, 1, 0);
-  spec.set_working_dir("caf\xc3\xa9");
-  EXPECT_TRUE(CheckSpec(spec).ok());
-  spec.mutable_logs()->set_dir("dir\xff\xfe");
-  EXPECT_EQ(CheckSpec(spec).message(), "job spec: logs.dir is not UTF-8");
-  spec.clear_logs();
-  (*spec.mutable_env())["A"] = "1";
-  (*spec.mutable_env())["B"] = "\xe9";
-  EXPECT_EQ(CheckSpec(spec).message(), "job spec: env is not UTF-8");
-  spec.clear_env();
-  spec.add_command("python");
-  spec.add_command("\xe9.py");
-  EXPECT_EQ(CheckSpec(spec).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CheckSpec(spec).message(), "job spec: command is not UTF-8");
-  v1::Join join = JoinOf(1);
-  *join.mutable_spec() = spec;
-  EXPECT_EQ(CheckJoin(join).message(), "a node's join: spec.command is not UTF-8");
-}
-
 TEST(PolicyTest, ADurationThatIsNoneIsRefused) {
   v1::JobSpec spec = SpecOf("train", 1, 1, 0);
   spec.mutable_timeouts()->mutable_start()->set_seconds(-1);
