@@ -96,19 +96,24 @@ Status BucketedReducer::AdoptReadyOrder() {
   return OkStatus();
 }
 
-// The mean of the step before is known to all ranks; before the first one they ask each other.
+// Whether the raw weights of a first step may make too much of a gradient: by a hook, or of float16
+// on a device, by libtorch's name for it.
+bool BucketedReducer::MindsWeights() const {
+  return options_.hook != nullptr ||
+         std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& parameter) {
+           return parameter.reduced_elsewhere && parameter.kept_as.rfind("Half ", 0) == 0;
+         });
+}
+
+// The mean of the step before is known to all ranks; before the first one some ask each other.
 Status BucketedReducer::AgreeOnUsualWeight(double weight) {
-  const bool any_elsewhere =
-      std::any_of(parameters_.begin(), parameters_.end(),
-                  [](const Parameter& parameter) { return parameter.reduced_elsewhere; });
-  if (communicator_.size() == 1 || (options_.hook == nullptr && !any_elsewhere)) return OkStatus();
+  if (communicator_.size() == 1 || (mean_weight_ == 0 && !MindsWeights())) return OkStatus();
   if (mean_weight_ == 0) {
     double sum = weight;
     const Status summed = WaitOrAbort(
         communicator_, communicator_.AllReduce({&sum, 1, DataType::kFloat64}, ReduceOp::kSum),
         options_.timeout);
     if (!summed.ok()) return Fail(summed);
-    // Without data nobody multiplies by anything.
     mean_weight_ = sum > 0 ? sum / communicator_.size() : 1;
   }
   usual_weight_ = mean_weight_;

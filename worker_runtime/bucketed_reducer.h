@@ -56,6 +56,7 @@ class BucketedReducer : public Reducer {
   };
 
   Status AdoptReadyOrder();
+  bool MindsWeights() const;
   Status AgreeOnUsualWeight(double weight);
   // What weights are divided by before buckets are multiplied by them. Without a hook these are
   // multiplied on their way, in float32 or float64, where it makes no difference.

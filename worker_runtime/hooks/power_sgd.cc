@@ -18,9 +18,17 @@ namespace {
 
 constexpr char kName[] = "power-sgd";
 
-bool AreFinite(Span<const float> values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return std::isfinite(value); });
+// Where a rank's gradient was not finite, what the sums came to is not, and all ranks see the same
+// sums. That step is everybody's to skip, but what would be remembered of it would make every later
+// one the same.
+void ForgetSpoilt(Span<const float> approximation, size_t parameter, FloatsByParameter& errors,
+                  FloatsByParameter& qs) {
+  if (std::all_of(approximation.begin(), approximation.end(),
+                  [](float value) { return std::isfinite(value); })) {
+    return;
+  }
+  errors.erase(parameter);
+  qs.erase(parameter);
 }
 
 }  // namespace
@@ -141,7 +149,7 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
     if (options_.warm_start) {
       qs_[matrix.gradient.parameter].assign(q, q + matrix.shape.q_count());
     }
-    if (!AreFinite(approximation)) Forget(matrix.gradient);
+    ForgetSpoilt(approximation, matrix.gradient.parameter, errors_, qs_);
     std::copy(approximation.begin(), approximation.end(), matrix.values);
   }
   const float* at = first.data();
@@ -150,13 +158,6 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
   }
   StoreFloats(values, bucket.buffer);
   return OkStatus();
-}
-
-// A rank's gradient was not finite. This step is everybody's to skip, but what would be remembered
-// of it would make every later one the same. All ranks see the same sums.
-void PowerSgdHook::Forget(const GradientView& gradient) {
-  qs_.erase(gradient.parameter);
-  errors_.erase(gradient.parameter);
 }
 
 // With warm start the last step's; random ones where there is none, or where it has died away.

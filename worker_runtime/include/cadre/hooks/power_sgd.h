@@ -59,7 +59,6 @@ class PowerSgdHook : public CommunicationHook {
   Result<std::vector<float>> InitialQs(Communicator& communicator, Span<const Matrix> matrices,
                                        size_t count);
   Status AgreeOnIteration(Communicator& communicator);
-  void Forget(const GradientView& gradient);
 
   PowerSgdOptions options_;
   int64_t iteration_ = 0;
