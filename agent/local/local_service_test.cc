@@ -305,18 +305,6 @@ TEST_F(LocalServiceTest, EveryOperationReachesTheServer) {
   EXPECT_EQ(requests[7].get_id().communicator(), "h");
 }
 
-TEST_F(LocalServiceTest, Execute_WhatNoRequestCanCarryIsRefusedHere) {
-  const auto client = Connect();
-  rpc::WorkerCall call = Get(1, 7);
-  std::get<rpc::Store>(call.what).operation = keyspace::Set{"k\xff", "v"};
-  EXPECT_THAT(Ask(*client, call).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not UTF-8")));
-  call = Get(1, 8);
-  std::get<rpc::Store>(call.what).job = "\xff";
-  EXPECT_THAT(Ask(*client, call).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, "job is not UTF-8"));
-}
-
 TEST_F(LocalServiceTest, Execute_RepeatedRequest_BothAreAnswered) {
   const auto one = Connect(), two = Connect();
   one->Say(Get(1, 7));

@@ -101,7 +101,19 @@ class CoreThreadTest : public ::testing::Test {
     return inbox;
   }
 
+  // A server that can save as long as its disk has room.
+  void UseDisk(const CoreConfig& config = NewCoreConfig()) {
+    log::OpenedLog disk;
+    disk.log = std::make_unique<FullLog>(room_);
+    core_ = std::make_unique<CoreThread>(config, nullptr, std::move(disk));
+  }
+  void FillDisk() {
+    const absl::MutexLock lock(&room_->mutex);
+    room_->is_there = false;
+  }
+
   StreamId last_stream_;
+  const std::shared_ptr<FullLog::Room> room_ = std::make_shared<FullLog::Room>();
   std::unique_ptr<CoreThread> core_ = std::make_unique<CoreThread>(NewCoreConfig());
 };
 
@@ -295,12 +307,9 @@ class ObedientNode final : public NodeSink {
 
 // Its deadline is long over when it can be saved at last.
 TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
-  const auto room = std::make_shared<FullLog::Room>();
-  log::OpenedLog full;
-  full.log = std::make_unique<FullLog>(room);
   CoreConfig config = NewCoreConfig();
   config.stop_margin = absl::ZeroDuration();
-  core_ = std::make_unique<CoreThread>(config, nullptr, std::move(full));
+  UseDisk(config);
   const auto node = std::make_shared<ObedientNode>(*core_);
   const StreamId stream = core_->OpenStream(node);
   node->set_stream(stream);
@@ -310,35 +319,26 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   timeouts->mutable_stop_grace()->set_nanos(1000000);
   ASSERT_OK(core_->Post(stream, join));
   ASSERT_TRUE(node->inbox().Await(v1::ServerMessage::kAssign));
-  {
-    const absl::MutexLock lock(&room->mutex);
-    room->is_there = false;
-  }
+  FillDisk();
   v1::NodeMessage exited = OfGenerationForTest("node0");
   exited.mutable_worker_exited()->mutable_exit()->set_exit_code(1);
   exited.mutable_worker_exited()->set_cause(v1::CRASH);
   ASSERT_OK(core_->Post(stream, exited));
   {
-    const absl::MutexLock lock(&room->mutex);
-    const auto tried = [&] { return room->refused >= 3; };
-    ASSERT_TRUE(room->mutex.AwaitWithTimeout(absl::Condition(&tried), kPatience));
-    room->is_there = true;
+    const absl::MutexLock lock(&room_->mutex);
+    const auto tried = [&] { return room_->refused >= 3; };
+    ASSERT_TRUE(room_->mutex.AwaitWithTimeout(absl::Condition(&tried), kPatience));
+    room_->is_there = true;
   }
   // One that was taken for lost would not hear of the end.
   EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
 }
 
 TEST_F(CoreThreadTest, ALeaseIsRenewedWhileItCannotSave) {
-  const auto room = std::make_shared<FullLog::Room>();
-  log::OpenedLog full;
-  full.log = std::make_unique<FullLog>(room);
-  core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
+  UseDisk();
   const auto node = AddNode("node0", 1, 1);
   ASSERT_TRUE(node->Await(v1::ServerMessage::kAssign));
-  {
-    const absl::MutexLock lock(&room->mutex);
-    room->is_there = false;
-  }
+  FillDisk();
   ASSERT_THAT(core_->Cancel("job", "", 0), StatusIs(absl::StatusCode::kResourceExhausted));
   v1::NodeMessage renew = OfGenerationForTest("node0");
   renew.mutable_renew()->set_number(1);
@@ -347,15 +347,9 @@ TEST_F(CoreThreadTest, ALeaseIsRenewedWhileItCannotSave) {
 }
 
 TEST_F(CoreThreadTest, WhileItCannotSaveNeitherNodesNorAgentsAreLetIn) {
-  const auto room = std::make_shared<FullLog::Room>();
-  log::OpenedLog full;
-  full.log = std::make_unique<FullLog>(room);
-  core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
+  UseDisk();
   ASSERT_TRUE(AddNode("node0", 1, 1)->Await(v1::ServerMessage::kAssign));
-  {
-    const absl::MutexLock lock(&room->mutex);
-    room->is_there = false;
-  }
+  FillDisk();
   ASSERT_THAT(core_->Cancel("job", "", 0), StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(AddNode("node1", 1, 1)->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
   const auto agent = std::make_shared<Inbox>();
