@@ -20,6 +20,7 @@
 #include "base/utf8.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/commands/commands.h"
+#include "launcher/environment/blocked_signals.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/flags/parser.h"
 
@@ -88,11 +89,7 @@ absl::Status CheckArguments(const std::vector<std::string>& arguments) {
 // they come from a descriptor. A reader that has gone, or a limit of files' size, is an error of
 // writing and must not end the launcher.
 void ArrangeSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) sigaddset(&signals, signal);
-  // Signals that its parent had blocked are not blocked any more.
-  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  BlockOnly({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 }

@@ -20,6 +20,7 @@
 #include "launcher/commands/run_checks.h"
 #include "launcher/commands/run_hosts.h"
 #include "launcher/commands/run_node.h"
+#include "launcher/environment/blocked_signals.h"
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
 #include "launcher/environment/python.h"
@@ -51,13 +52,10 @@ absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
 }
 
 // The agent takes what is blocked from a descriptor; all others do what they do to any program.
-void BlockSignals(const std::set<int>& signals) {
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  for (const int signal : signals) sigaddset(&blocked, signal);
+void BlockSignals(std::set<int> signals) {
   // A scheduler's warning that the node is wanted back.
-  sigaddset(&blocked, SIGUSR1);
-  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  signals.insert(SIGUSR1);
+  BlockOnly(signals);
 }
 
 // This node's share of the job, by the one launcher that does it.

@@ -72,6 +72,15 @@ TEST(StoppingTest, CtrlCTwice_KillsWorkersThatIgnoreSigterm) {
   ExpectAllGone(family);
 }
 
+TEST(StoppingTest, UnderNohup_TheEndOfTheTerminalIsNotHeard) {
+  auto run = StartProgram("/bin/sh", {"-c", R"(trap "" HUP; exec "$0" "$@")", kCadre, "run",
+                                      "--standalone", "--", kProbe});
+  ASSERT_TRUE(run->WaitForLine("pid=").has_value()) << Said(*run);
+  run->Kill(SIGHUP);
+  run->Kill(SIGTERM);
+  EXPECT_EQ(run->Wait(), 143) << Said(*run);
+}
+
 // A script of bash that does not `exec` its program, as most are.
 TEST(StoppingTest, CtrlC_WhatAScriptStartedSavesFirst) {
   const std::string directory = MakeTempDir("script"), script = directory + "/job.sh";

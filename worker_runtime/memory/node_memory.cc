@@ -144,6 +144,16 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
                                            kMostOfferedBytes, options_.timeout));
   Status status;
   const std::vector<std::string> in_turn = absl::StrSplit(offered, '\n', absl::SkipEmpty());
+  if (in_turn.empty()) {
+    // To begin anew beside what somebody may want back is not what a restart is for.
+    const std::string other = spill_->directory().OfOtherRanks();
+    ASSIGN_OR_RETURN(const bool none, AllAre(communicator, other.empty()));
+    if (none) return Found();
+    return FailedPreconditionError(absl::StrCat(
+        spill_->directory().path(), " has states of another number of ranks",
+        other.empty() ? "" : absl::StrCat(" (", other, ")"),
+        ", of which this job can take none; start it with as many, or spill to another directory"));
+  }
   for (const std::string& name : in_turn) {
     const Status read = kept_.writes ? spill_->directory().Read(name, *slots_) : OkStatus();
     ASSIGN_OR_RETURN(const bool all, AllAre(communicator, read.ok()));

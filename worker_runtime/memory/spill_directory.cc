@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -39,6 +40,17 @@ std::vector<std::string> Names(const std::string& path) {
 
 // Of one that is not finished, before its rank.
 constexpr absl::string_view kTemporary = ".tmp-";
+
+// How many ranks' states a file is of; nullopt: it is no rank's.
+std::optional<int> RanksOf(absl::string_view file) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(file, absl::ByAnyChar("-_"));
+  int ranks = 0;
+  if (parts.size() != 6 || parts[0] != "rank" || parts[2] != "of" ||
+      !absl::SimpleAtoi(parts[3], &ranks)) {
+    return std::nullopt;
+  }
+  return ranks;
+}
 
 std::string SumOf(absl::string_view state) {
   return absl::StrCat(absl::Hex(checkpoint::ExtendCrc32c(0, state), absl::kZeroPad8));
@@ -117,6 +129,24 @@ std::vector<Spilled> SpillDirectory::Whole() const {
   return whole;
 }
 
+std::string SpillDirectory::OfOtherRanks() const {
+  int64_t newest = -1;
+  std::string found;
+  for (const std::string& name : Names(path_)) {
+    std::map<int, int> files;
+    for (const std::string& file : Names(Path(name))) {
+      if (const std::optional<int> ranks = RanksOf(file)) ++files[*ranks];
+    }
+    const std::optional<int64_t> step = StepOf(name);
+    for (const auto& [ranks, count] : files) {
+      if (!step.has_value() || *step <= newest || ranks == ranks_ || count != ranks) continue;
+      newest = *step;
+      found = absl::StrCat("step ", newest, " of ", ranks, ranks == 1 ? " rank" : " ranks");
+    }
+  }
+  return found;
+}
+
 Status SpillDirectory::Read(const std::string& name, MemorySlots& slots) const {
   const std::string prefix = absl::StrCat("rank-", rank_, "-of-", ranks_, "_");
   for (const std::string& file : Names(Path(name))) {
@@ -149,10 +179,13 @@ void SpillDirectory::RemoveOld() const {
     const std::optional<int64_t> step = StepOf(name);
     const bool is_kept = std::any_of(whole.begin(), kept_end,
                                      [&name](const Spilled& one) { return one.name == name; });
+    if (!step.has_value() || *step > oldest || is_kept) continue;
+    const std::vector<std::string> files = Names(Path(name));
+    const bool is_others = std::any_of(files.begin(), files.end(), [this](const std::string& file) {
+      return RanksOf(file).value_or(ranks_) != ranks_;
+    });
     // What cannot be removed now is tried again next time.
-    if (step.has_value() && *step <= oldest && !is_kept) {
-      checkpoint::RemoveTree(Path(name)).IgnoreError();
-    }
+    if (!is_others) checkpoint::RemoveTree(Path(name)).IgnoreError();
   }
 }
 

@@ -47,10 +47,12 @@ class SpillDirectory {
 
   // The newest first.
   std::vector<Spilled> Whole() const;
+  // Says which step is whole there of another number of ranks, the newest one; empty: none is.
+  std::string OfOtherRanks() const;
   // Into `slots`, to be committed. DATA_LOSS: it is not what was written.
   Status Read(const std::string& name, MemorySlots& slots) const;
 
-  // Keeps the newest whole ones, and what is newer than these.
+  // Keeps the newest whole ones, what is newer than these, and states of another number of ranks.
   void RemoveOld() const;
   // Of these tokens' what is not whole and what nobody writes. Those of which something is still
   // written.

@@ -75,6 +75,22 @@ TEST_F(SpillDirectoryTest, WhatWasWrittenIsRead) {
   EXPECT_EQ(second_.Read("step_3_a", slots).code(), StatusCode::kFailedPrecondition);
 }
 
+TEST_F(SpillDirectoryTest, StatesOfAnotherNumberOfRanksAreNamedAndStay) {
+  WriteBoth(2);
+  WriteBoth(7);
+  ASSERT_OK(first_.Write(SpillDirectory::Name(9, "half"), "state", 5));
+  const SpillDirectory alone(path_, 0, 1);
+  EXPECT_EQ(alone.OfOtherRanks(), "step 7 of 2 ranks");
+  EXPECT_EQ(first_.OfOtherRanks(), "");
+  for (const int64_t step : {10, 11, 12}) {
+    ASSERT_OK(alone.Write(SpillDirectory::Name(step, "alone"), "state", 5));
+  }
+  alone.RemoveOld();
+  EXPECT_EQ(alone.Whole().size(), 2u);
+  EXPECT_THAT(Whole(), ElementsAre(7, 2));
+  EXPECT_EQ(second_.OfOtherRanks(), "step 12 of 1 rank");
+}
+
 TEST_F(SpillDirectoryTest, ADamagedOneIsDataLoss) {
   WriteBoth(3);
   std::ofstream(File("step_3_token", "rank-0")) << "stave";
