@@ -284,12 +284,18 @@ TEST_F(MemorySpillTest, NoneThatCanBeReadIsAnError) {
   });
 }
 
-TEST_F(MemorySpillTest, AnotherNumberOfRanksFindsNone) {
+TEST_F(MemorySpillTest, StatesOfAnotherNumberOfRanksAreAnErrorThatNamesThem) {
   testing::InProcessWorkers workers(3, 1);
   SaveAll(workers, 1, 4, /*replicated=*/false, std::chrono::hours(1));
   LoseAllNodes();
+  const int files = Files();
   testing::InProcessWorkers fewer(2, 1);
-  EXPECT_EQ(StepOfAll(fewer, false), -1);
+  fewer.Run([&](Worker& worker) {
+    const auto latest = Open(worker, false)->Latest();
+    EXPECT_EQ(latest.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(latest.status().message()), HasSubstr(" of 3 ranks)"));
+  });
+  EXPECT_EQ(Files(), files);
 }
 
 TEST_F(MemorySpillTest, ADirectoryThatIsGoneIsSaidAndTrainingGoesOn) {

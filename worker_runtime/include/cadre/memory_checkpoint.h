@@ -96,7 +96,8 @@ class MemoryCheckpoint {
 
   // Called by all ranks, which get the same step: the newest of which every rank's state is on some
   // node that is left; those who have it not get it from there. nullopt: there is none, or another
-  // number of ranks saved it, and it is not replicated.
+  // number of ranks saved it in memory, and it is not replicated. FAILED_PRECONDITION: what the
+  // directory of Spill() has is of another number of ranks.
   virtual Result<std::optional<SavedState>> Latest() = 0;
 };
 
