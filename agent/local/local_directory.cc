@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -34,6 +35,9 @@ constexpr int kBacklog = 1024;
 constexpr int kMaxDirectoriesPerPid = 1000;
 // Looked at by one sweep, so that a full directory does not delay a start.
 constexpr int kMaxSweptDirectories = 256;
+// One that is newer may be somebody's who does not listen in it yet, in a container with numbers of
+// processes of its own that has this directory, too.
+constexpr time_t kSweptAfterSeconds = 60;
 // Listed at most.
 constexpr size_t kMaxDirectories = 4096;
 // The longest name that is appended to the parent:
@@ -106,7 +110,8 @@ void Sweep(const std::string& user) {
     if (++looked_at > kMaxSweptDirectories) break;
     struct stat found;
     if (fstatat(dirfd(directory), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0 ||
-        found.st_uid != getuid() || !S_ISDIR(found.st_mode) || kill(pid, 0) == 0 ||
+        found.st_uid != getuid() || !S_ISDIR(found.st_mode) ||
+        time(nullptr) - found.st_mtime < kSweptAfterSeconds || kill(pid, 0) == 0 ||
         errno != ESRCH) {
       continue;
     }

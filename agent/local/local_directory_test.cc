@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -25,6 +26,12 @@ namespace cadre::agent {
 namespace {
 
 // A short path: TempDir may be longer than a socket's name can be.
+void MakeOld(const std::string& path) {
+  const timespec hours_ago = {time(nullptr) - 7200, 0};
+  const timespec times[] = {hours_ago, hours_ago};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
 class LocalDirectoryTest : public testing::Test {
  protected:
   void SetUp() override { ASSERT_NE(mkdtemp(parent_.data()), nullptr); }
@@ -145,6 +152,7 @@ TEST_F(LocalDirectoryTest, MemoryOfAKilledAgentIsSweptAndNothingElse) {
   for (const auto& [path, target] : {std::pair(dead, memory), std::pair(dead + "-1", other)}) {
     ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
     ASSERT_EQ(symlink(target.c_str(), CheckpointMemoryPath(path).c_str()), 0);
+    MakeOld(path);
   }
 
   ASSERT_OK(LocalDirectory::Make(parent_));
@@ -175,13 +183,17 @@ TEST_F(LocalDirectoryTest, Make_SweepsWhatKilledAgentsLeft) {
   for (const std::string& path : {dead, second, alive, odd}) {
     ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
     std::ofstream(path + "/token") << "t";
+    MakeOld(path);
   }
+  // Of a container's agent that does not listen yet.
+  const std::string young = dead + "-4";
+  ASSERT_EQ(mkdir(young.c_str(), 0700), 0);
 
   ASSERT_OK(LocalDirectory::Make(parent_));
   for (const std::string& path : {dead, second}) {
     EXPECT_FALSE(std::filesystem::exists(path)) << path;
   }
-  for (const std::string& path : {alive, odd}) {
+  for (const std::string& path : {alive, odd, young}) {
     EXPECT_TRUE(std::filesystem::exists(path)) << path;
   }
 }
@@ -197,7 +209,10 @@ TEST_F(LocalDirectoryTest, Make_OfAFullDirectory_SweepsABoundedPartOfIt) {
   for (int i = 0; i < kTokens; ++i) {
     std::ofstream(user + "/rdzv-" + std::to_string(i) + ".token") << "t";
   }
-  for (int i = 1; i <= kDead; ++i) ASSERT_EQ(mkdir((dead + std::to_string(i)).c_str(), 0700), 0);
+  for (int i = 1; i <= kDead; ++i) {
+    ASSERT_EQ(mkdir((dead + std::to_string(i)).c_str(), 0700), 0);
+    MakeOld(dead + std::to_string(i));
+  }
   ASSERT_OK(LocalDirectory::Make(parent_));
   const auto left = std::distance(std::filesystem::directory_iterator(user), {});
   EXPECT_EQ(left, kTokens + kDead - kSwept);
