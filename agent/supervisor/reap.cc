@@ -107,8 +107,8 @@ void HandleExit(State& state, uint64_t serial) {
   if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
   HandleExecStatus(state, serial);
   Ending& ending = group.ending;
-  ending.outlived = ending.warned && !ending.killed && info.si_code != CLD_EXITED &&
-                    info.si_status == SIGTERM;
+  ending.outlived =
+      ending.warned && !ending.killed && info.si_code != CLD_EXITED && info.si_status == SIGTERM;
   if (!ending.outlived) kill(-group.pid, SIGKILL);
   PassOnOutput(state, group);
 

@@ -49,8 +49,8 @@ struct Ending {
   bool asked = false;   // by a StopFrame, or because its hold is over
   bool warned = false;  // it got SIGTERM, and has until kill_at
   bool killed = false;  // SIGKILL came from us: no sign of the kernel's memory killer
-  // The process died of that SIGTERM, as a script's shell does, so it waited for nothing that it had
-  // started: the rest of the grace is for what is left in its process group.
+  // The process died of that SIGTERM, as a script's shell does, so it waited for nothing that it
+  // had started: the rest of the grace is for what is left in its process group.
   bool outlived = false;
   // Then it is killed, asked for or not. Of BootNow(), unlike all others.
   MonoTime hold_until = MonoTime::Never();

@@ -72,8 +72,9 @@ TEST_P(StopTest, SendsSigtermFirst) {
 // A shell ends by the signal while the program that it waits for saves.
 TEST_P(StopTest, WhatAScriptStartedHasTheGraceToo) {
   SupervisorRig rig;
-  rig.Send(rig.Shell("sh -c 'trap \"sleep 0.2; echo saved; exit 0\" TERM; echo up; "
-                     "while :; do sleep 0.01; done'; echo never"));
+  rig.Send(
+      rig.Shell("sh -c 'trap \"sleep 0.2; echo saved; exit 0\" TERM; echo up; "
+                "while :; do sleep 0.01; done'; echo never"));
   rig.Lines(1);
   rig.Stop(kLongGraceMs);
   EXPECT_EQ(rig.Exit()->signal, SIGTERM);
@@ -94,8 +95,9 @@ TEST_P(StopTest, WhatAScriptStartedIsKilledAtTheEndOfTheGrace) {
 // The others are killed with it, as they always were: it had its say.
 TEST_P(StopTest, WhoEndsByItselfEndsTheGrace) {
   SupervisorRig rig;
-  rig.Send(rig.Shell("(trap '' TERM; while :; do sleep 0.01; done) & "
-                     "trap 'exit 5' TERM; echo $!; while :; do sleep 0.01; done"));
+  rig.Send(
+      rig.Shell("(trap '' TERM; while :; do sleep 0.01; done) & "
+                "trap 'exit 5' TERM; echo $!; while :; do sleep 0.01; done"));
   const pid_t left = ToPid(rig.Lines(1)[0]);
   rig.Stop(kLongGraceMs);
   EXPECT_EQ(rig.Exit()->exit_code, 5);
