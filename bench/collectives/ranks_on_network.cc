@@ -45,8 +45,7 @@ std::string CommandPrefix(Network network, int rank) {
 std::string InterfaceOf(Network network) { return network == Network::kLoopback ? "lo" : "eth0"; }
 
 Status MakeNodes(int nodes) {
-  RETURN_IF_ERROR(NodeNetwork::Enter());
-  for (int node = 1; node <= nodes; ++node) RETURN_IF_ERROR(NodeNetwork::Add(node));
+  RETURN_IF_ERROR(NodeNetwork::EnterWith(nodes));
   return OkStatus();
 }
 

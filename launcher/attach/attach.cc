@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& op
 
 // An endpoint that has been looked up.
 struct Candidate {
+  std::string host;  // as the user gave it
   std::string name;
   absl::StatusOr<ResolvedEndpoint> at;
   // Where `at` is this machine's loopback and others are to come all the same: the address under
@@ -107,11 +108,13 @@ absl::Status ServeReplica(const RunOptions& options, const log::EtcdOptions& etc
 // The address that Slurm has for a node stands for its name where that does not resolve.
 Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
   const Interruptible wait;
-  Candidate candidate = {service::HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
+  Candidate candidate = {endpoint.host, service::HostPort(endpoint.host, endpoint.port),
+                         Resolve(endpoint)};
   if (candidate.at.ok() || !options.names_are_slurms) return candidate;
   const std::string address = SlurmNodeAddress(options.slurm_aliases, endpoint.host);
   if (address.empty()) return candidate;
-  return {service::HostPort(address, endpoint.port), Resolve({address, endpoint.port})};
+  return {endpoint.host, service::HostPort(address, endpoint.port),
+          Resolve({address, endpoint.port})};
 }
 
 std::vector<Candidate> LookUp(const RunOptions& options) {
@@ -162,12 +165,17 @@ absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
 // Many a machine looks its own name up as a loopback address (Debian's 127.0.1.1), and all others
 // as one of the network. With a token, which those must have been given, it is open to them:
 // listens on every address. Without one all nodes are taken to be here.
-void OpenToOthers(const RunOptions& options, const Endpoint& endpoint, Candidate& candidate) {
+void OpenToOthers(const RunOptions& options, Candidate& candidate) {
   const bool several = uint64_t{options.job.nodes().max()} + options.job.spares() > 1;
-  if (!candidate.at.ok() || !candidate.at->loopback || SaysWhereItIs(endpoint.host)) return;
+  if (!candidate.at.ok() || !candidate.at->loopback || SaysWhereItIs(candidate.host)) return;
   if (!several || options.token_file.empty() || options.serves.has_value()) return;
   candidate.own = AddressTowardsOthers();
   candidate.at->loopback = candidate.own.empty();
+}
+
+std::string OnlyHere(const Candidate& candidate) {
+  if (!candidate.at->loopback || SaysWhereItIs(candidate.host)) return "";
+  return absl::StrCat(candidate.host, " is ", candidate.at->address, " here");
 }
 
 // The launchers of one srun or mpirun share a token by themselves, through the user's home
@@ -250,9 +258,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     AwaitName(options, say, candidates[0]);
     RETURN_IF_ERROR(ServeHere(options, candidates[0]));
   }
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    OpenToOthers(options, options.endpoints[i], candidates[i]);
-  }
+  for (Candidate& candidate : candidates) OpenToOthers(options, candidate);
   for (const Candidate& candidate : candidates) {
     absl::StrAppend(&attachment.endpoint, attachment.endpoint.empty() ? "" : ",", candidate.name);
     attachment.loopback = attachment.loopback && candidate.at.ok() && candidate.at->loopback;
@@ -287,7 +293,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
                          : Serve(options, listen, attachment);
     if (served.ok()) {
       attachment.serves = candidate.name;
-      if (candidate.at->loopback) attachment.serves_at = candidate.at->address;
+      attachment.only_here = OnlyHere(candidate);
       break;
     }
     // A node that was told to serve must not join a stranger who has the port.

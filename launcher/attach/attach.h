@@ -30,8 +30,8 @@ struct Attachment {
   std::string endpoint;
   // The one of them that a server of ours is at; empty when there is none.
   std::string serves;
-  // Its address, where that is loopback; empty: it is not.
-  std::string serves_at;
+  // Why other machines do not reach it though its name does not say so: "head is 127.0.1.1 here".
+  std::string only_here;
   // What --token-file gave, where it was named and is needed; it can be read but once where that is
   // the standard input.
   std::string token;

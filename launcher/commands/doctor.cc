@@ -80,7 +80,7 @@ std::vector<Finding> Containment() {
           finding("GPUs of jobs", found.devices, "lets jobs open no GPUs but their own")};
 }
 
-Finding Directory() {
+Finding OwnDirectory() {
   const absl::StatusOr<std::string> own = RuntimeDirectory();
   if (!own.ok()) return {"runtime directory", "fix", std::string(own.status().message())};
   return {"runtime directory", "ok", *own};
@@ -175,7 +175,7 @@ int Run(const Parsed& parsed) {
   nlohmann::json json = nlohmann::json::array();
   std::vector<Finding> findings = Supervisor();
   for (Finding& finding : Containment()) findings.push_back(std::move(finding));
-  for (const auto check : {Directory, Loopback, Files, Cpus, Gpus, Nccl}) {
+  for (const auto check : {OwnDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
     findings.push_back(check());
   }
   // That of `cadre run` unless another one is named.

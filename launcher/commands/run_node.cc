@@ -199,18 +199,6 @@ void EndWithStandardInput() {
   _exit(status);
 }
 
-// Where other machines cannot come to a server of ours, though its name is not loopback's: why.
-std::string OnlyHere(const RunOptions& options, const Attachment& attachment) {
-  if (attachment.serves_at.empty()) return "";
-  for (const Endpoint& endpoint : options.endpoints) {
-    if (HostPort(endpoint.host, endpoint.port) != attachment.serves) continue;
-    if (SaysWhereItIs(endpoint.host)) continue;
-    return absl::StrCat(", on this machine only: ", endpoint.host, " is ", attachment.serves_at,
-                        " here");
-  }
-  return "";
-}
-
 void Announce(const RunOptions& options, const Attachment& attachment, uint32_t slots,
               const std::vector<std::string>& notices, RunDisplay& display) {
   for (const std::string& notice : notices) display.Line(notice);
@@ -222,8 +210,9 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
                               " here; this node runs ", Count(slots, "worker")));
   }
   if (!attachment.serves.empty()) {
+    const bool only_here = !attachment.only_here.empty();
     display.Line(absl::StrCat("serving the rendezvous at ", attachment.serves,
-                              OnlyHere(options, attachment),
+                              only_here ? ", on this machine only: " : "", attachment.only_here,
                               attachment.replica != nullptr ? ", in reserve until it leads" : ""));
   }
 }

@@ -13,7 +13,7 @@ namespace {
 // Variables that have a flag's name and that something else has set: what workers have for the
 // library, and what Kubernetes gives every pod for a service that is called "cadre" or
 // "cadre-master".
-bool IsOfAnother(const std::map<std::string, std::string>& environment, absl::string_view variable,
+bool IsForNoFlag(const std::map<std::string, std::string>& environment, absl::string_view variable,
                  absl::string_view value) {
   const bool workers = variable == "CADRE_TOKEN_FILE" || variable == "CADRE_GENERATION" ||
                        variable == "CADRE_ENCRYPT";
@@ -38,7 +38,7 @@ std::optional<Setting> Settings::FromSurroundings(const std::string& name) const
     const std::string variable = absl::StrCat(prefix, suffix);
     const auto it = environment_.find(variable);
     if (it == environment_.end() || it->second.empty()) continue;
-    if (!IsOfAnother(environment_, variable, it->second)) return Setting{it->second, variable};
+    if (!IsForNoFlag(environment_, variable, it->second)) return Setting{it->second, variable};
   }
   const auto it = file_.find(name);
   return it == file_.end() ? std::nullopt : std::optional<Setting>(it->second);

@@ -24,10 +24,7 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 class HostfileTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    entered_ = new absl::Status(NodeNetwork::Enter());
-    for (const int node : {1, 2}) {
-      if (entered_->ok()) *entered_ = NodeNetwork::Add(node);
-    }
+    entered_ = new absl::Status(NodeNetwork::EnterWith(2));
     if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2", "node3"});
   }
   void SetUp() override {

@@ -27,10 +27,7 @@ class MpiTest : public testing::Test {
     mnist_ = std::filesystem::absolute("examples/mnist_cnn/mnist_cnn");
     plain_ = std::filesystem::absolute("examples/plain_cpp/plain_cpp");
     probe_ = std::filesystem::absolute("tests/end_to_end/runtime_probe");
-    entered_ = new absl::Status(NodeNetwork::Enter());
-    for (const int node : {1, 2}) {
-      if (entered_->ok()) *entered_ = NodeNetwork::Add(node);
-    }
+    entered_ = new absl::Status(NodeNetwork::EnterWith(2));
     if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2"});
   }
   void SetUp() override {

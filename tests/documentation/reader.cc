@@ -26,8 +26,7 @@ absl::Status* Reader::entered_;
 void Reader::SetUpTestSuite() {
   start_ = std::filesystem::current_path();
   path_ = absl::StrCat(start_.string(), "/examples/mnist_cnn:", PathWith(kCadre));
-  entered_ = new absl::Status(NodeNetwork::Enter());
-  for (int node = 1; entered_->ok() && node <= 4; ++node) *entered_ = NodeNetwork::Add(node);
+  entered_ = new absl::Status(NodeNetwork::EnterWith(4));
   if (!entered_->ok()) return;
   *entered_ = NodeNetwork::NameNodes({"node1 head node0", "node2", "node3", "node4"});
   // The addresses that the pages use.

@@ -57,6 +57,12 @@ absl::Status NodeNetwork::Enter() {
   return Ip(absl::StrCat("address add ", kBridgeAddress, "/24 dev bridge"));
 }
 
+absl::Status NodeNetwork::EnterWith(int nodes) {
+  absl::Status status = Enter();
+  for (int node = 1; status.ok() && node <= nodes; ++node) status = Add(node);
+  return status;
+}
+
 absl::Status NodeNetwork::Add(int node) {
   const std::string name = NameOf(node);
   RETURN_IF_ERROR(Ip(absl::StrCat("netns add ", name)));

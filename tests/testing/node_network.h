@@ -19,6 +19,8 @@ class NodeNetwork {
   // bridge. PERMISSION_DENIED where that takes root, or a root folder that is mounted; a test then
   // is skipped.
   static absl::Status Enter();
+  // The same, with nodes 1 to `nodes`.
+  static absl::Status EnterWith(int nodes);
 
   // A node of this number, from 1 to 200, with its link up. Errors name the command that failed.
   static absl::Status Add(int node);

@@ -25,10 +25,7 @@ constexpr absl::Duration kPatience = absl::Minutes(3);
 class BackendNodesTest : public PypiPythonTest {
  protected:
   static void SetUpTestSuite() {
-    entered_ = new absl::Status(NodeNetwork::Enter());
-    for (const int node : {1, 2}) {
-      if (entered_->ok()) *entered_ = NodeNetwork::Add(node);
-    }
+    entered_ = new absl::Status(NodeNetwork::EnterWith(2));
   }
   void SetUp() override {
     PypiPythonTest::SetUp();
