@@ -12,6 +12,7 @@
 #include "agent/link/link_queue.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "rendezvous/host/deaf_sink_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 #include "rpc/limits.h"
 
@@ -125,7 +126,7 @@ TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {
 TEST(GrpcLink, AServerThatCannotSaveIsNotAskedMoreAndMoreOften) {
   Host host(0, {std::make_unique<FullLog>(), {}});
   // The core answers the second question after it has tried to save what came before the first.
-  const StreamId other = host.core.OpenStream(std::make_shared<Deaf>());
+  const StreamId other = host.core.OpenStream(std::make_shared<host::DeafSink>());
   ASSERT_OK(host.core.Post(other, host::JoinForTest("node0", 2, 2)));
   ASSERT_OK(host.core.AllStatuses());
   ASSERT_OK(host.core.AllStatuses());
