@@ -1,11 +1,9 @@
 #include "base/reserve_bytes.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/scoped_fd.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cadre {

@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -23,20 +24,6 @@ constexpr size_t kRandomBytes = 32;
 absl::Status SystemError(absl::string_view what, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 absl::Status CheckTokenFile(const struct stat& info, const std::string& path) {
   if (!S_ISREG(info.st_mode)) {
@@ -138,8 +125,8 @@ std::string RandomToken() {
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   // O_NONBLOCK: opening a pipe of that name must not wait.
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) {
+  const ScopedFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!file.ok()) {
     if (errno == ELOOP) {
       return absl::InvalidArgumentError(
           absl::StrCat("token file ", path, " is a symbolic link: name the file itself"));

@@ -26,6 +26,10 @@ inline constexpr size_t kMaxErrorText = 1024;
 struct AgentCore::Impl {
   // What the server has ordered beyond the generation that runs.
   struct Orders {
+    // The job has a generation, and this node is not in it: who is in one is given it before the
+    // status that tells of it.
+    bool InReserve() const { return current > newest && !next; }
+
     // The newest number of this server's generations that was started here or must not be any more.
     uint64_t newest = 0;
     // The job's generation, or the last one while it gathers again, as the server said last.
@@ -101,8 +105,6 @@ struct AgentCore::Impl {
 
   // leaving.cc
   void OnSignal(int signal);
-  // The job has a generation, and this node is not in it.
-  bool InReserve() const;
   void SendCancel();
   void SendLeave(v1::FailureCause cause, const std::string& reason);
   // Exits with `exit` once no worker is left, soon after `grace` at the latest.

@@ -36,7 +36,8 @@ void AgentCore::Impl::OnSignal(int signal) {
   // A scheduler that wants this node back; an elastic job may do without it, one of the cluster
   // gets another, and one that runs without it does not miss it.
   const v1::NodeRange& nodes = session.spec().nodes();
-  const bool replaceable = nodes.min() < nodes.max() || config.join.part() != 0 || InReserve();
+  const bool replaceable =
+      nodes.min() < nodes.max() || config.join.part() != 0 || orders.InReserve();
   // Before the Welcome too: a server that has the Join takes this node out again, and one that has
   // refused it listens no more.
   if (signal == SIGTERM && session.connected() && !config.serves && replaceable) {
@@ -56,11 +57,6 @@ void AgentCore::Impl::OnSignal(int signal) {
   departure.cancel_by =
       now + kCancelMargin + (generation.Alive() ? session.StopGrace() : absl::ZeroDuration());
   if (session.connected()) SendCancel();
-}
-
-bool AgentCore::Impl::InReserve() const {
-  // Who is in a generation is given it before the status that tells of it.
-  return orders.current > orders.newest && !orders.next;
 }
 
 void AgentCore::Impl::SendCancel() {

@@ -126,13 +126,6 @@ class Peer {
   std::unique_ptr<ServerLink> link_;
 };
 
-// What is said to it is lost.
-class Deaf final : public host::NodeSink {
- public:
-  void Send(v1::ServerMessage) override {}
-  void Close(const absl::Status&) override {}
-};
-
 // A disk that is full for good.
 class FullLog final : public log::RecordLog {
  public:

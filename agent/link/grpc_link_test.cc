@@ -1,5 +1,7 @@
 #include "agent/link/grpc_link.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <memory>
 #include <string>
 #include <thread>
@@ -8,11 +10,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "agent/link/grpc_link_rig.h"
 #include "agent/link/link_queue.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/host/deaf_sink_for_test.h"
 #include "rendezvous/host/join_for_test.h"
+#include "rpc/channels.h"
 #include "rpc/limits.h"
 
 namespace cadre::agent {
@@ -125,7 +131,7 @@ TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {
 TEST(GrpcLink, AServerThatCannotSaveIsNotAskedMoreAndMoreOften) {
   Host host(0, {std::make_unique<FullLog>(), {}});
   // The core answers the second question after it has tried to save what came before the first.
-  const StreamId other = host.core.OpenStream(std::make_shared<Deaf>());
+  const StreamId other = host.core.OpenStream(std::make_shared<host::DeafSink>());
   ASSERT_OK(host.core.Post(other, host::JoinForTest("node0", 2, 2)));
   ASSERT_OK(host.core.AllStatuses());
   ASSERT_OK(host.core.AllStatuses());
@@ -275,15 +281,44 @@ TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
   EXPECT_TRUE(host.core.AllStatuses()->empty());
 }
 
+// One that opens streams and reads nothing of them.
+class ServerThatDoesNotRead final : public v1::Rendezvous::Service {
+ public:
+  ServerThatDoesNotRead() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~ServerThatDoesNotRead() override {
+    ended_.Notify();
+    server_->Shutdown();
+  }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status Attach(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ServerMessage, v1::NodeMessage>* stream) override {
+    context->AddInitialMetadata(rpc::kServerMetadata, "1");
+    stream->SendInitialMetadata();
+    ended_.WaitForNotification();
+    return grpc::Status::OK;
+  }
+
+ private:
+  absl::Notification ended_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
 TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {
-  Host host;
-  Peer peer(host.endpoint());
+  ServerThatDoesNotRead server;
+  Peer peer(server.endpoint());
   const v1::NodeMessage join = host::JoinForTest("node0", 2, 2);
   peer.Start({join});
   ASSERT_TRUE(peer.AwaitUps(1));
   v1::NodeMessage renew = join;
   renew.mutable_renew();
-  // Each needs a system call to get away, so the queue grows faster than it is emptied.
   for (size_t i = 0; i < 200 * kLinkQueueMessagesMax && peer.downs() == 0; ++i) {
     peer.Send(renew);
   }

@@ -25,7 +25,6 @@
 namespace cadre::agent {
 namespace {
 
-// A short path: TempDir may be longer than a socket's name can be.
 void MakeOld(const std::string& path) {
   const timespec hours_ago = {time(nullptr) - 7200, 0};
   const timespec times[] = {hours_ago, hours_ago};
@@ -49,6 +48,7 @@ class LocalDirectoryTest : public testing::Test {
     return restored.value_or(false);
   }
 
+  // A short path: TempDir may be longer than a socket's name can be.
   std::string parent_ = "/tmp/cadre_test_XXXXXX";
 };
 

@@ -21,6 +21,15 @@ using ::testing::Not;
 
 class ClusterLaunchersTest : public ClusterRig {
  protected:
+  // At second 3 job j, which may fail once, runs on n0, the only node, as its part 1.
+  void RunOnTheOnlyNode() {
+    Join(1, 1, "n0");
+    v1::JobSpec spec = Spec("j", 1);
+    spec.mutable_restart()->set_max(1);
+    Submit(2, spec);
+    JoinJob(3, 10, spec, 1, "n0");
+    ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  }
   // The agent says of a part that it could not begin for what may pass: what is ordered next, and
   // after how many seconds.
   std::pair<std::vector<std::string>, double> StartsAgainAfter(double* at, uint64_t part) {
@@ -145,12 +154,7 @@ TEST_F(ClusterLaunchersTest, WhatAJobLackedOnANodeMayPass) {
 
 // One that has begun is tried for as long as it waits for nodes, and not in a loop.
 TEST_F(ClusterLaunchersTest, AJobThatHasBegunIsTriedAgainWithPauses) {
-  Join(1, 1, "n0");
-  v1::JobSpec spec = Spec("j", 1);
-  spec.mutable_restart()->set_max(1);
-  Submit(2, spec);
-  JoinJob(3, 10, spec, 1, "n0");
-  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  ASSERT_NO_FATAL_FAILURE(RunOnTheOnlyNode());
   Orders(Step(4, StreamClosed{StreamId{10}}));
   EXPECT_THAT(Ended(4.02, 1, 1), ElementsAre("start 2 j on n0"));
   double at = 4.1;
@@ -207,12 +211,7 @@ TEST_F(ClusterLaunchersTest, ANodeThatIsTakenFromAJobCostsItNoRestart) {
 }
 
 TEST_F(ClusterLaunchersTest, ALauncherThatIsGivenUpIsEndedAndTheJobGetsANodeAgain) {
-  Join(1, 1, "n0");
-  v1::JobSpec spec = Spec("j", 1);
-  spec.mutable_restart()->set_max(1);
-  Submit(2, spec);
-  JoinJob(3, 10, spec, 1, "n0");
-  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  ASSERT_NO_FATAL_FAILURE(RunOnTheOnlyNode());
   std::vector<std::string> orders;
   for (double at = 3.1; at < 14; at += 0.1) {
     for (std::string& order : Renew(at, 1)) orders.push_back(std::move(order));

@@ -9,6 +9,7 @@
 #include "base/status_matchers.h"
 #include "rendezvous/host/commit_queue.h"
 #include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/deaf_sink_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 
 namespace cadre::host {
@@ -56,7 +57,7 @@ class CoreThreadSavingTest : public ::testing::Test {
     log::OpenedLog standing;
     standing.log = std::make_unique<StandingLog>(disk_);
     core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(standing));
-    const StreamId stream = core_->OpenStream(std::make_shared<Deaf>());
+    const StreamId stream = core_->OpenStream(std::make_shared<DeafSink>());
     EXPECT_OK(core_->Post(stream, JoinForTest("node0", 1, 1)));
     // The generation has formed, and that is saved.
     EXPECT_EQ(core_->AllStatuses()->at(0).generation(), 1u);
@@ -65,12 +66,6 @@ class CoreThreadSavingTest : public ::testing::Test {
     disk_->tried.clear();
   }
   ~CoreThreadSavingTest() override { LetGo(absl::OkStatus()); }
-
-  class Deaf final : public NodeSink {
-   public:
-    void Send(v1::ServerMessage) override {}
-    void Close(const absl::Status&) override {}
-  };
 
   void CallAll() {
     // They come while the thread is busy, as one batch.

@@ -54,7 +54,7 @@ class Jobs {
   void StoreCalled(CallId call, const v1::StoreRequest& request);
   void CallDropped(const std::string& job, CallId call);
   void Cancel(const std::string& job, const std::string& reason, int signal,
-              v1::FailureCause cause = v1::CANCELLED);
+              v1::FailureCause cause);
   void Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id);
   void Granted(const std::string& job);
   void LauncherEnded(const std::string& job, const std::string& node, const std::string& how);

@@ -35,7 +35,7 @@ class JobsTest : public testing::Test {
     return Advance();
   }
   Effects Cancel(const std::string& job) {
-    jobs_.Cancel(job, "", 0);
+    jobs_.Cancel(job, "", 0, v1::CANCELLED);
     return Advance();
   }
   void Close(const std::string& job, const std::string& node) {
@@ -177,7 +177,7 @@ TEST_F(JobsTest, ACallOrACancelForNoJobHarmsNobody) {
   v1::StoreRequest request;
   request.set_job("no\nsuch");
   jobs_.StoreCalled(CallId{7}, request);
-  jobs_.Cancel("no\nsuch", "", 0);
+  jobs_.Cancel("no\nsuch", "", 0, v1::CANCELLED);
   const Effects effects = Advance();
   ASSERT_EQ(effects.reply.size(), 1u);
   EXPECT_EQ(effects.reply[0].reply.message(), "no job no\\nsuch");

@@ -126,8 +126,8 @@ v1::Verdict VerdictInList(const v1::Verdict& whole) {
 
 // Whether nodes are named, each of them.
 bool ShowsNodes(const state::Job& job, Shown shown) {
-  return shown == Shown::kWhole || (shown == Shown::kInList ? !state::HasEnded(job.phase())
-                                                            : job.nodes.size() <= kMaxNodesInPush);
+  if (shown == Shown::kInList) return !state::HasEnded(job.phase());
+  return shown == Shown::kWhole || job.nodes.size() <= kMaxNodesInPush;
 }
 
 }  // namespace

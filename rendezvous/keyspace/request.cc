@@ -8,25 +8,7 @@
 namespace cadre::keyspace {
 namespace {
 
-struct CheckItsName {
-  template <typename OnKey>
-  absl::Status operator()(const OnKey& operation) const {
-    return CheckName("key", operation.key);
-  }
-  absl::Status operator()(const EnterBarrier& enter) const {
-    return CheckName("barrier name", enter.name);
-  }
-  absl::Status operator()(const PublishId& publish) const {
-    return CheckName("communicator", publish.communicator);
-  }
-  absl::Status operator()(const GetId& get) const {
-    return CheckName("communicator", get.communicator);
-  }
-};
-
-}  // namespace
-
-absl::Status CheckName(absl::string_view what, absl::string_view name) {
+absl::Status Check(absl::string_view what, absl::string_view name) {
   if (name.empty() || name.size() > kMaxKeyBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " must have 1 to ", kMaxKeyBytes, " bytes; got ", name.size()));
@@ -35,6 +17,24 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
   return absl::InvalidArgumentError(
       absl::StrCat(what, " ", Quoted(ReplaceInvalidUtf8(name)), " is not UTF-8"));
 }
+
+struct CheckItsName {
+  template <typename OnKey>
+  absl::Status operator()(const OnKey& operation) const {
+    return Check("key", operation.key);
+  }
+  absl::Status operator()(const EnterBarrier& enter) const {
+    return Check("barrier name", enter.name);
+  }
+  absl::Status operator()(const PublishId& publish) const {
+    return Check("communicator", publish.communicator);
+  }
+  absl::Status operator()(const GetId& get) const {
+    return Check("communicator", get.communicator);
+  }
+};
+
+}  // namespace
 
 absl::Status CheckName(const Operation& operation) { return std::visit(CheckItsName(), operation); }
 

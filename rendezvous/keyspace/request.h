@@ -76,10 +76,8 @@ struct Reply {
   absl::Status status() const { return absl::Status(code, message); }
 };
 
-// INVALID_ARGUMENT: it has too few or too many bytes, or is not the UTF-8 that Protobuf demands of
-// the strings in which it travels and is kept. `what`: "key".
-absl::Status CheckName(absl::string_view what, absl::string_view name);
-// The name that the operation is about.
+// INVALID_ARGUMENT: the name that the operation is about has too few or too many bytes, or is not
+// the UTF-8 that Protobuf demands of the strings in which it travels and is kept.
 absl::Status CheckName(const Operation& operation);
 
 // The answer to a request, still without content.

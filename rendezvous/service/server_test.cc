@@ -21,6 +21,7 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
+#include "rendezvous/host/deaf_sink_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 #include "rpc/channels.h"
 #include "rpc/limits.h"
@@ -58,12 +59,6 @@ std::shared_ptr<grpc::Channel> Connect(int port, int answer_bytes_max = rpc::kMe
   return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
-
-class Deaf final : public host::NodeSink {
- public:
-  void Send(v1::ServerMessage) override {}
-  void Close(const absl::Status&) override {}
-};
 
 class ServerTest : public ::testing::Test {
  protected:
@@ -279,7 +274,7 @@ TEST_F(ServerTest, AListMayBeLargerThanAnyOtherMessage) {
     v1::NodeMessage join = host::JoinForTest(long_name, 2, 2);
     join.set_job(absl::StrCat("job", i));
     join.mutable_join()->mutable_spec()->set_name(join.job());
-    ASSERT_OK(core_.Post(core_.OpenStream(std::make_shared<Deaf>()), join));
+    ASSERT_OK(core_.Post(core_.OpenStream(std::make_shared<host::DeafSink>()), join));
   }
   const auto list = [&](const std::shared_ptr<grpc::Channel>& channel) {
     Call call;

@@ -17,7 +17,8 @@
 
 namespace cadre::state {
 
-// The current or last generation of a job; number 0 before the first.
+// The current or last generation of a job. Before the first it has no members, and the number that
+// the first goes on from.
 struct Generation {
   Generation() = default;
   explicit Generation(saved::Generation generation);

@@ -48,12 +48,14 @@ absl::Status Write(const std::string& path, absl::string_view rest) {
 }  // namespace
 
 absl::Status WriteHook(const std::string& directory) {
+  const std::string hook = directory + "/sitecustomize.py";
+  if (access(hook.c_str(), F_OK) == 0) return absl::OkStatus();
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Failed(directory);
   RETURN_IF_ERROR(Write(directory + "/template.py", {kTemplate, sizeof(kTemplate) - 1}));
   RETURN_IF_ERROR(Write(directory + "/forked.py", {kForked, sizeof(kForked) - 1}));
   RETURN_IF_ERROR(
       Write(directory + "/flight_recorder.py", {kFlightRecorder, sizeof(kFlightRecorder) - 1}));
-  return Write(directory + "/sitecustomize.py", {kHook, sizeof(kHook) - 1});
+  return Write(hook, {kHook, sizeof(kHook) - 1});
 }
 
 }  // namespace cadre::supervisor

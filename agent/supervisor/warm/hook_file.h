@@ -8,8 +8,8 @@
 
 namespace cadre::supervisor {
 
-// Makes the directory, for this user alone, and the file in it. Not ok: what could not be made,
-// and why.
+// Makes the directory, for this user alone, and the file in it, unless it is there: the system may
+// have removed it with the agent's directory. Not ok: what could not be made, and why.
 absl::Status WriteHook(const std::string& directory);
 
 }  // namespace cadre::supervisor

@@ -256,13 +256,10 @@ void BeginLearning(uint64_t serial, WarmProgram& program) {
 }  // namespace
 
 uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
-  // More than once where the system has removed the agent's directory.
-  if (access((HookDirectory(start) + "/sitecustomize.py").c_str(), F_OK) != 0) {
-    const absl::Status written = WriteHook(HookDirectory(start));
-    if (!written.ok()) {
-      *why = std::string(written.message());
-      return 0;
-    }
+  const absl::Status written = WriteHook(HookDirectory(start));
+  if (!written.ok()) {
+    *why = std::string(written.message());
+    return 0;
   }
   const std::string key = KeyOf(start);
   for (auto& [number, program] : state.programs) {

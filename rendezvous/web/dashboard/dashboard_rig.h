@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/deaf_sink_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 #include "rendezvous/web/dashboard/dashboard.h"
 #include "rendezvous/web/http/reader_for_test.h"
@@ -25,12 +26,6 @@
 namespace cadre::web {
 
 inline constexpr char kToken[] = "0123456789abcdef";
-
-class NoSink final : public host::NodeSink {
- public:
-  void Send(v1::ServerMessage) override {}
-  void Close(const absl::Status&) override {}
-};
 
 // The agent of node "node", on which every worker wrote the same.
 class AgentForTest final : public host::NodeSink {
@@ -139,7 +134,7 @@ class DashboardRig : public ::testing::Test {
   }
   // Job "job" of two nodes, of which one has come.
   void AddJob() {
-    stream_ = core_.OpenStream(std::make_shared<NoSink>());
+    stream_ = core_.OpenStream(std::make_shared<host::DeafSink>());
     ASSERT_OK(core_.Post(stream_, host::JoinForTest("node", 2, 2)));
     ASSERT_OK(core_.Status("job"));
   }
@@ -159,7 +154,7 @@ class DashboardRig : public ::testing::Test {
     v1::NodeMessage launcher = join;
     launcher.mutable_join()->set_part(1);
     launcher.mutable_join()->clear_spec();
-    stream_ = core_.OpenStream(std::make_shared<NoSink>());
+    stream_ = core_.OpenStream(std::make_shared<host::DeafSink>());
     ASSERT_OK(core_.Post(stream_, launcher));
     const auto status = core_.Status("job");
     ASSERT_OK(status);
