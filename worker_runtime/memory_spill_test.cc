@@ -120,12 +120,14 @@ class MemorySpillTest : public testing::MemoryRig {
     bool goes_on = true;
     for (int64_t step = 1; goes_on; ++step) {
       save(step);
-      const std::string key = absl::StrCat("goes on behind ", step);
+      // Nobody sets one of the two before all have read it.
+      const std::string key = absl::StrCat("goes on/", step % 2);
       if (worker.rank() == 0) {
         const auto whole = memory::SpillDirectory(directory(), 0, 2).Whole();
         const bool is_there = !whole.empty() && whole.front().step > wanted;
         EXPECT_OK(worker.Set(key, is_there || MonoNow() > deadline ? "no" : "yes"));
       }
+      EXPECT_OK(worker.Barrier("gradients", kLong));
       const auto said = worker.Get(key, kLong);
       EXPECT_OK(said);
       goes_on = said.ok() && *said == "yes";
