@@ -96,13 +96,12 @@ Status BucketedReducer::AdoptReadyOrder() {
   return OkStatus();
 }
 
-// Whether the raw weights of a first step may make too much of a gradient: by a hook, or of float16
-// on a device, by libtorch's name for it.
+// Whether raw weights may make too much of a gradient: for a hook's limit, or for 16 bits in which
+// somebody else multiplies.
 bool BucketedReducer::MindsWeights() const {
   return options_.hook != nullptr ||
-         std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& parameter) {
-           return parameter.reduced_elsewhere && parameter.kept_as.rfind("Half ", 0) == 0;
-         });
+         std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const Parameter& parameter) { return parameter.reduced_elsewhere; });
 }
 
 // The mean of the step before is known to all ranks; before the first one some ask each other.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -14,6 +15,7 @@
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/member_place.h"
+#include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/backend/solo_communicator.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 #include "worker_runtime/shared_memory/limits.h"
@@ -68,17 +70,9 @@ Result<std::vector<int>> NodesOf(Worker& group, int own, const std::vector<int>&
   return nodes;
 }
 
-}  // namespace
-
-Result<World> Connect(const CommunicatorOptions& options) {
-  World world;
-  ASSIGN_OR_RETURN(world.worker, Worker::Connect());
-  ASSIGN_OR_RETURN(world.communicator, ConnectCommunicator(*world.worker, options));
-  return world;
-}
-
-Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
-                                                          const CommunicatorOptions& options) {
+// std::system_error where no thread can be started for its operations.
+Result<std::unique_ptr<Communicator>> ConnectBackend(Worker& worker,
+                                                     const CommunicatorOptions& options) {
   const char* const variable = std::getenv("CADRE_CPU_BACKEND");
   const absl::string_view backend = variable == nullptr ? "" : variable;
   if (backend != "" && backend != "sockets" && backend != "shared_memory") {
@@ -96,6 +90,24 @@ Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
     return sockets::ConnectSockets(worker, options);
   }
   return shared_memory::ConnectSharedMemory(worker, options);
+}
+
+}  // namespace
+
+Result<World> Connect(const CommunicatorOptions& options) {
+  World world;
+  ASSIGN_OR_RETURN(world.worker, Worker::Connect());
+  ASSIGN_OR_RETURN(world.communicator, ConnectCommunicator(*world.worker, options));
+  return world;
+}
+
+Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
+                                                          const CommunicatorOptions& options) {
+  try {
+    return ConnectBackend(worker, options);
+  } catch (const std::system_error& error) {
+    return backend::NoThreadError(worker.place().rank, error);
+  }
 }
 
 Result<std::unique_ptr<Communicator>> ConnectGroup(Worker& worker, Span<const int> ranks,

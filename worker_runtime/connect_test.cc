@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/no_threads.h"
 
 namespace cadre {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
@@ -39,6 +42,24 @@ TEST_F(ConnectTest, OneRank_OneNode_SeveralNodes) {
   ExpectWorks(1, 1);
   ExpectWorks(3, 1);
   ExpectWorks(5, 2);
+}
+
+// As beyond a container's limit of processes.
+TEST_F(ConnectTest, WithoutAThreadItSaysWhatToRaise) {
+  for (const int nodes : {1, 2, 4}) {
+    testing::InProcessWorkers workers(4, nodes);
+    workers.Run([](Worker& worker) {
+      // All ranks have their threads then.
+      ASSERT_OK(worker.Barrier("started", kLong));
+      std::optional<testing::NoThreads> none;
+      if (worker.rank() == 0) none.emplace();
+      ASSERT_OK(worker.Barrier("no threads", kLong));
+      EXPECT_THAT(ConnectCommunicator(worker, kOptions),
+                  StatusIs(StatusCode::kResourceExhausted,
+                           AllOf(HasSubstr("cannot start a thread"), HasSubstr("ulimit -u"))));
+      ASSERT_OK(worker.Barrier("connected", kLong));
+    });
+  }
 }
 
 // Each member's number in the sum is its own, so that a group that joined others would show.

@@ -100,7 +100,8 @@ class Finisher:
 
     def __init__(self) -> None:
         self._queue: Any = None
-        self._lock = threading.Lock()
+        # Collected memory may have an operation in it, which comes here while this thread is here already.
+        self._lock = threading.RLock()
 
     def add(self, operation: Operation, future: Any = None) -> None:
         if operation.done():

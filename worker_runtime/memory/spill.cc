@@ -1,5 +1,6 @@
 #include "worker_runtime/memory/spill.h"
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -133,9 +134,9 @@ void Spill::Committed(const SavedStep& saved, MemorySlots& slots) {
 }
 
 void Spill::CleanUp() {
-  directory_.RemoveOld();
-  if (said_.size() <= kTurnsLeftAlone) return;
-  const auto recent = said_.end() - kTurnsLeftAlone;
+  const auto recent = said_.end() - std::min(said_.size(), kTurnsLeftAlone);
+  directory_.RemoveOld({recent, said_.end()});
+  if (recent == said_.begin()) return;
   std::vector<std::string> left = directory_.RemoveUnfinished({said_.begin(), recent});
   left.insert(left.end(), recent, said_.end());
   said_ = std::move(left);

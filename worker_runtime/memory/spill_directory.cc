@@ -170,7 +170,7 @@ Status SpillDirectory::Read(const std::string& name, MemorySlots& slots) const {
       absl::StrCat("no ", prefix, "* in ", Path(name), ": all nodes must share ", path_));
 }
 
-void SpillDirectory::RemoveOld() const {
+void SpillDirectory::RemoveOld(const std::vector<std::string>& recent) const {
   const std::vector<Spilled> whole = Whole();
   if (whole.size() < kSpillsKept) return;
   const auto kept_end = whole.begin() + kSpillsKept;
@@ -180,6 +180,10 @@ void SpillDirectory::RemoveOld() const {
     const bool is_kept = std::any_of(whole.begin(), kept_end,
                                      [&name](const Spilled& one) { return one.name == name; });
     if (!step.has_value() || *step > oldest || is_kept) continue;
+    const bool is_recent = std::any_of(recent.begin(), recent.end(), [&](const std::string& token) {
+      return name == Name(*step, token);
+    });
+    if (is_recent) continue;
     const std::vector<std::string> files = Names(Path(name));
     const bool is_others = std::any_of(files.begin(), files.end(), [this](const std::string& file) {
       return RanksOf(file).value_or(ranks_) != ranks_;

@@ -52,8 +52,9 @@ class SpillDirectory {
   // Into `slots`, to be committed. DATA_LOSS: it is not what was written.
   Status Read(const std::string& name, MemorySlots& slots) const;
 
-  // Keeps the newest whole ones, what is newer than these, and states of another number of ranks.
-  void RemoveOld() const;
+  // Keeps the newest whole ones, what is newer than these, what has one of these tokens, and states
+  // of another number of ranks.
+  void RemoveOld(const std::vector<std::string>& recent) const;
   // Of these tokens' what is not whole and what nobody writes. Those of which something is still
   // written.
   std::vector<std::string> RemoveUnfinished(const std::vector<std::string>& tokens) const;

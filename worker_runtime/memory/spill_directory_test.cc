@@ -85,7 +85,7 @@ TEST_F(SpillDirectoryTest, StatesOfAnotherNumberOfRanksAreNamedAndStay) {
   for (const int64_t step : {10, 11, 12}) {
     ASSERT_OK(alone.Write(SpillDirectory::Name(step, "alone"), "state", 5));
   }
-  alone.RemoveOld();
+  alone.RemoveOld({});
   EXPECT_EQ(alone.Whole().size(), 2u);
   EXPECT_THAT(Whole(), ElementsAre(7, 2));
   EXPECT_EQ(second_.OfOtherRanks(), "step 12 of 1 rank");
@@ -105,11 +105,22 @@ TEST_F(SpillDirectoryTest, TheLastTwoWholeOnesAreKept) {
   ASSERT_OK(first_.Write("step_1_half", "state", 5));
   ASSERT_OK(first_.Write("step_4_half", "state", 5));
   fs::create_directory(path_ + "/somebody's");
-  first_.RemoveOld();
+  first_.RemoveOld({});
   EXPECT_THAT(Whole(), ElementsAre(3, 2));
   EXPECT_FALSE(fs::exists(path_ + "/step_1_half"));
   EXPECT_TRUE(fs::exists(path_ + "/step_4_half"));
   EXPECT_TRUE(fs::exists(path_ + "/somebody's"));
+}
+
+// Where training went back, what somebody writes is of a step below those of before.
+TEST_F(SpillDirectoryTest, WhatIsRecentStaysThoughItsStepIsLow) {
+  WriteBoth(7);
+  WriteBoth(8);
+  ASSERT_OK(first_.Write("step_2_recent", "state", 5));
+  ASSERT_OK(first_.Write("step_2_old", "state", 5));
+  first_.RemoveOld({"recent"});
+  EXPECT_TRUE(fs::exists(path_ + "/step_2_recent"));
+  EXPECT_FALSE(fs::exists(path_ + "/step_2_old"));
 }
 
 TEST_F(SpillDirectoryTest, OfWhatIsUnfinishedOnlyThatWhichSomebodyWritesStays) {

@@ -4,9 +4,11 @@ usage: backend_script.py CHECK...            as a rank that a launcher started
        backend_script.py fork RANKS CHECK... without a launcher: the ranks are forked here, and meet in a file
        backend_script.py at URL RANK SIZE CHECK... without a launcher: as a rank of several that meet there
 """
+import gc
 import os
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from datetime import timedelta
@@ -342,6 +344,36 @@ def begin_one_and_break_off(group, tensor):
         pass
 
 
+class CollectingThread(threading.Thread):
+    def start(self):
+        gc.collect()
+        super().start()
+
+
+def collected(b):
+    """Of two operations that are dropped, the second by the collection of memory that the first one's hand-over comes to."""
+    group = dist.new_group(backend="cadre")
+    store = dist.distributed_c10d._get_default_store()
+    tensors = [torch.ones(1 << 16), torch.ones(1 << 16)]
+    if b.rank == 0:
+        gc.disable()
+        works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
+        loop = [works.pop()]
+        loop.append(loop)
+        del loop
+        plain, threading.Thread = threading.Thread, CollectingThread
+        del works[0]
+        threading.Thread = plain
+        gc.enable()
+        store.set("collected", "")
+    else:
+        store.get("collected")
+        for tensor in tensors:
+            dist.all_reduce(tensor, group=group)
+    dist.barrier(group=group)
+    assert [tensor[-1].item() for tensor in tensors] == [b.size] * 2, tensors
+
+
 def trained(group, rank, steps=20):
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.BatchNorm1d(256), nn.Linear(256, 4))
@@ -408,7 +440,7 @@ def death(b):
         raise AssertionError("nobody said that a rank is gone")
 
 
-CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, polled, elsewhere, slow, late, refused, broken_off, ddp, fsdp, death)}
+CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, polled, elsewhere, slow, late, refused, broken_off, collected, ddp, fsdp, death)}
 
 
 def as_before_2_15():

@@ -29,7 +29,7 @@ constexpr char kDebiansPython[] = "/usr/bin/python3";
 
 const std::vector<std::string> kAll = {"reductions",   "copies", "messages", "groups",
                                        "asynchronous", "late",   "refused",  "broken_off",
-                                       "ddp",          "fsdp"};
+                                       "collected",    "ddp",    "fsdp"};
 
 class BackendTest : public PypiPythonTest {
  protected:

@@ -29,8 +29,9 @@ Result<World> Connect(const CommunicatorOptions& options = {});
 // memory within each and sockets between one rank of each. CADRE_CPU_BACKEND=shared_memory or
 // sockets in the environment asks for that one instead; INVALID_ARGUMENT: it says something else.
 // All ranks call it the same number of times with the same name, and wait for each other:
-// DEADLINE_EXCEEDED or UNAVAILABLE names a rank that did not come; ABORTED: the generation is over.
-// `worker` must outlive the call, not the communicator.
+// DEADLINE_EXCEEDED or UNAVAILABLE names a rank that did not come; ABORTED: the generation is over;
+// RESOURCE_EXHAUSTED: this process has no room for what it takes, and what to raise. `worker` must
+// outlive the call, not the communicator.
 Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
                                                           const CommunicatorOptions& options);
 
