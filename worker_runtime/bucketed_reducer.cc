@@ -96,12 +96,13 @@ Status BucketedReducer::AdoptReadyOrder() {
   return OkStatus();
 }
 
-// Whether raw weights may make too much of a gradient: for a hook's limit, or for 16 bits in which
-// somebody else multiplies.
+// Whether raw weights may make too much of a gradient: for a hook's limit, or in float16 on a
+// device. Only then ranks wait for each other in the first step.
 bool BucketedReducer::MindsWeights() const {
   return options_.hook != nullptr ||
-         std::any_of(parameters_.begin(), parameters_.end(),
-                     [](const Parameter& parameter) { return parameter.reduced_elsewhere; });
+         std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& parameter) {
+           return parameter.reduced_elsewhere && parameter.kept_as_float16;
+         });
 }
 
 // The mean of the step before is known to all ranks; before the first one some ask each other.

@@ -94,6 +94,7 @@ Status NamedTensors::Add(const std::string& name, const torch::Tensor& tensor) {
     // Which of several devices of a kind it is differs between ranks.
     parameters.back().kept_as = std::string(torch::toString(tensor.scalar_type())) + " on " +
                                 torch::Device(tensor.device().type()).str();
+    parameters.back().kept_as_float16 = tensor.scalar_type() == torch::kHalf;
   }
   copies.push_back(std::move(copy));
   return OkStatus();

@@ -25,6 +25,8 @@ struct Parameter {
   // Where `value` stands for memory elsewhere or of another type: what that is ("bfloat16 on
   // cuda"). Compared between ranks.
   std::string kept_as = {};
+  // Whether that is float16, whose largest number is 65,504.
+  bool kept_as_float16 = false;
   // The caller reduces the gradient itself, on a device: a Reducer has no memory for it, and only
   // keeps account of which ranks had one. The same on all ranks.
   bool reduced_elsewhere = false;

@@ -159,7 +159,8 @@ class Reducer {
   // For whoever reduces gradients elsewhere and multiplies them by weights before they are sent: of
   // the step that BeginStep() began, what to divide weights by, so that the products are of the
   // gradients' own order. The same on all ranks: the mean weight of the step before. In the first
-  // step that of this one with a hook, and where gradients are reduced elsewhere; else 1.
+  // step that of this one with a hook, and where gradients of float16 are reduced elsewhere;
+  // else 1.
   virtual double usual_weight() const = 0;
 
  protected:
