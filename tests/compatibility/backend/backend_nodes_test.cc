@@ -24,9 +24,7 @@ constexpr absl::Duration kPatience = absl::Minutes(3);
 
 class BackendNodesTest : public PypiPythonTest {
  protected:
-  static void SetUpTestSuite() {
-    entered_ = new absl::Status(NodeNetwork::EnterWith(2));
-  }
+  static void SetUpTestSuite() { entered_ = new absl::Status(NodeNetwork::EnterWith(2)); }
   void SetUp() override {
     PypiPythonTest::SetUp();
     if (IsSkipped()) return;
