@@ -2,6 +2,7 @@
 
 #ifdef CADRE_WITH_NCCL
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -87,7 +88,23 @@ void WriteScalar(DataType type, double factor, void* bytes) {
   }
 }
 
+// Before this version NCCL leaves out the last elements of what one rank multiplies.
+constexpr int kMultipliesAllFrom = 22907;
+
+// How many it does: its blocks take shares that are rounded down (src/device/onerank.cu in 2.19 to
+// 2.29.2). What is left, fewer than there are blocks, is one block's.
+size_t MultipliedOf(DataType type, size_t count) {
+  constexpr size_t kPackBytes = 16, kBlockBytes = 16 << 10, kMaxBlocks = 32;
+  const size_t pack = kPackBytes / SizeOf(type);
+  const size_t blocks =
+      std::min(kMaxBlocks, (count * SizeOf(type) + kBlockBytes - 1) / kBlockBytes);
+  const size_t each = (count / blocks + pack - 1) / pack * pack;
+  return std::min(count, blocks * each);
+}
+
 }  // namespace
+
+bool IsTaken(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
 ncclDataType_t NcclType(DataType type) {
   switch (type) {
@@ -136,6 +153,32 @@ ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
   // NCCL copies the operation into what it queues, so it may go as soon as the call has returned.
   api.RedOpDestroy(made, communicator);
   return result;
+}
+
+ncclResult_t NcclReduction::Over(const NcclApi& api, ncclComm_t communicator,
+                                 const Reduction& reduction, DataType type, size_t count,
+                                 const RangeCall& call) {
+  int ranks = 1;
+  const ncclResult_t counted = api.CommCount(communicator, &ranks);
+  if (counted != ncclSuccess) return counted;
+  if (ranks > 1) {
+    return With(api, communicator, reduction, type,
+                [&](ncclRedOp_t op) { return call(op, 0, count); });
+  }
+  // An average of one rank is its sum, which is copied; NCCL would multiply by 1.
+  const Reduction own = {
+      reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op, reduction.premultiply};
+  const bool multiplies = own.premultiply != 1 && api.version < kMultipliesAllFrom;
+  const size_t multiplied = multiplies ? MultipliedOf(type, count) : count;
+  return With(api, communicator, own, type, [&](ncclRedOp_t op) {
+    if (multiplied == count) return call(op, 0, count);
+    ncclResult_t result = api.GroupStart();
+    if (result != ncclSuccess) return result;
+    result = call(op, 0, multiplied);
+    if (IsTaken(result)) result = call(op, multiplied, count - multiplied);
+    const ncclResult_t ended = api.GroupEnd();
+    return IsTaken(result) ? ended : result;
+  });
 }
 
 Result<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(

@@ -3,6 +3,7 @@
 #ifndef CADRE_WORKER_RUNTIME_NCCL_DEVICE_COLLECTIVE_H_
 #define CADRE_WORKER_RUNTIME_NCCL_DEVICE_COLLECTIVE_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,9 @@ namespace cadre::nccl {
 
 ncclDataType_t NcclType(DataType type);
 
+// A communicator that does not block may answer that it is still at it.
+bool IsTaken(ncclResult_t result);
+
 // A reduction as NCCL has it: built in, or made for one call.
 class NcclReduction {
  public:
@@ -26,6 +30,12 @@ class NcclReduction {
   static Status Check(const Reduction& reduction);
   static ncclResult_t With(const NcclApi& api, ncclComm_t communicator, const Reduction& reduction,
                            DataType type, const std::function<ncclResult_t(ncclRedOp_t)>& call);
+
+  // The same of `count` elements, for a communicator of any size; of one rank With() may leave some
+  // out. `call` gets the first of them, and how many.
+  using RangeCall = std::function<ncclResult_t(ncclRedOp_t, size_t first, size_t count)>;
+  static ncclResult_t Over(const NcclApi& api, ncclComm_t communicator, const Reduction& reduction,
+                           DataType type, size_t count, const RangeCall& call);
 };
 
 // Runs `call` on `stream` once all that `producer` has been given so far is done. Called on the

@@ -28,6 +28,10 @@ std::string Elements(const Buffer& buffer) {
   return absl::StrCat(buffer.count, " ", backend::Name(buffer.type));
 }
 
+void* At(const Buffer& buffer, size_t first) {
+  return static_cast<char*>(buffer.data) + first * SizeOf(buffer.type);
+}
+
 class NcclBackend : public NcclCommunicator {
  public:
   static Result<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclHandle> handle,
@@ -145,10 +149,12 @@ std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction)
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, buffer, reduction](ncclComm_t own) {
     const NcclApi& api = handle_->api();
-    return NcclReduction::With(api, own, reduction, buffer.type, [&](ncclRedOp_t op) {
-      return api.AllReduce(buffer.data, buffer.data, buffer.count, NcclType(buffer.type), op, own,
+    const auto call = [&](ncclRedOp_t op, size_t first, size_t count) {
+      void* const data = At(buffer, first);
+      return api.AllReduce(data, data, count, NcclType(buffer.type), op, own,
                            static_cast<cudaStream_t>(stream()));
-    });
+    };
+    return NcclReduction::Over(api, own, reduction, buffer.type, buffer.count, call);
   };
   return Start(check,
                absl::StrCat("all-reduce (", backend::Name(reduction.op), ") of ", Elements(buffer)),
@@ -162,10 +168,12 @@ std::shared_ptr<Work> NcclBackend::Reduce(Buffer buffer, Reduction reduction, in
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, buffer, reduction, root](ncclComm_t own) {
     const NcclApi& api = handle_->api();
-    return NcclReduction::With(api, own, reduction, buffer.type, [&](ncclRedOp_t op) {
-      return api.Reduce(buffer.data, buffer.data, buffer.count, NcclType(buffer.type), op, root,
-                        own, static_cast<cudaStream_t>(stream()));
-    });
+    const auto call = [&](ncclRedOp_t op, size_t first, size_t count) {
+      void* const data = At(buffer, first);
+      return api.Reduce(data, data, count, NcclType(buffer.type), op, root, own,
+                        static_cast<cudaStream_t>(stream()));
+    };
+    return NcclReduction::Over(api, own, reduction, buffer.type, buffer.count, call);
   };
   return Start(check,
                absl::StrCat("reduce (", backend::Name(reduction.op), ") to rank ", root, " of ",
@@ -179,10 +187,12 @@ std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Re
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, input, output, reduction](ncclComm_t own) {
     const NcclApi& api = handle_->api();
-    return NcclReduction::With(api, own, reduction, input.type, [&](ncclRedOp_t op) {
-      return api.ReduceScatter(input.data, output.data, output.count, NcclType(output.type), op,
-                               own, static_cast<cudaStream_t>(stream()));
-    });
+    const auto call = [&](ncclRedOp_t op, size_t first, size_t count) {
+      return api.ReduceScatter(At(input, first), At(output, first), count, NcclType(output.type),
+                               op, own, static_cast<cudaStream_t>(stream()));
+    };
+    // With several ranks it is called once, with the whole.
+    return NcclReduction::Over(api, own, reduction, input.type, output.count, call);
   };
   return Start(
       check,

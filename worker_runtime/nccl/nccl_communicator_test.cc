@@ -57,6 +57,24 @@ TEST_P(NcclWorldTest, Reduces) {
   });
 }
 
+// NCCL before 2.29.7 leaves out the last elements of what a single rank multiplies.
+TEST_P(NcclWorldTest, MultipliesTheLastElementsToo) {
+  RunRanks(GetParam(), [](Worker&, NcclCommunicator& world) {
+    const float sum = static_cast<float>(world.size());
+    for (const size_t count : {1, 4097, 17001, 131101}) {
+      const Floats scaled = Make(world, std::vector<float>(count, 2));
+      const Floats part = Make(world, std::vector<float>(count, 7));
+      const Floats whole = Make(world, std::vector<float>(count * world.size(), 1));
+      EXPECT_OK(world.AllReduce(scaled.buffer(), {ReduceOp::kSum, 0.5})->Wait(kLong));
+      EXPECT_THAT(scaled.values(), Each(sum)) << count;
+      const auto average =
+          world.ReduceScatter(whole.buffer(), part.buffer(), ReduceOp::kAverage);
+      EXPECT_OK(average->Wait(kLong));
+      EXPECT_THAT(part.values(), Each(1)) << count;
+    }
+  });
+}
+
 TEST_P(NcclWorldTest, ReducesEveryType) {
   RunRanks(GetParam(), [](Worker&, NcclCommunicator& world) {
     const int n = world.size();

@@ -9,9 +9,6 @@
 namespace cadre::nccl {
 namespace {
 
-// A communicator that does not block may answer that it is still at it.
-bool IsTaken(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
-
 // Calls `call` with the rank, the beginning and the elements of each part that has some, in a
 // group.
 template <typename Call>

@@ -65,9 +65,12 @@ class Collective {
     const size_t chunk = kPostBytes / SizeOf(operation_.type);
     // Parts for each rank in turn, where the ranks get different ones.
     const size_t parts = operation_.kind == Kind::kReduceScatter ? ranks : 1;
+    const size_t count = ranks == 1 && !operation_.scalar.empty()
+                             ? MultipliedByOneRank(operation_.type, operation_.count)
+                             : operation_.count;
     for (size_t part = 0; part < parts; ++part) {
-      for (size_t first = 0; first < operation_.count; first += chunk) {
-        if (!Move(part, first, std::min(chunk, operation_.count - first))) return result_;
+      for (size_t first = 0; first < count; first += chunk) {
+        if (!Move(part, first, std::min(chunk, count - first))) return result_;
       }
     }
     return result_;

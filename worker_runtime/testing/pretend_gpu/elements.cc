@@ -167,6 +167,16 @@ void Multiply(ncclDataType_t type, const char* scalar, size_t count, char* eleme
   }
 }
 
+size_t MultipliedByOneRank(ncclDataType_t type, size_t count) {
+  constexpr size_t kPackBytes = 16, kBlockBytes = 16 << 10, kMaxBlocks = 32;
+  if (count == 0) return 0;
+  const size_t pack = kPackBytes / SizeOf(type);
+  const size_t blocks =
+      std::min(kMaxBlocks, (count * SizeOf(type) + kBlockBytes - 1) / kBlockBytes);
+  const size_t each = (count / blocks + pack - 1) / pack * pack;
+  return std::min(count, blocks * each);
+}
+
 }  // namespace cadre::pretend_gpu
 
 #endif  // CADRE_HAVE_NCCL_HEADERS

@@ -28,6 +28,10 @@ std::string AverageFactor(ncclDataType_t type, int ranks);
 // `scalar` is an element of the type; the product is rounded to it.
 void Multiply(ncclDataType_t type, const char* scalar, size_t count, char* elements);
 
+// How many elements NCCL 2.28.9 multiplies and writes where a communicator has one rank: its blocks
+// take equal shares, which are rounded down (src/device/onerank.cu; mended in 2.29.7).
+size_t MultipliedByOneRank(ncclDataType_t type, size_t count);
+
 }  // namespace cadre::pretend_gpu
 
 #endif  // CADRE_HAVE_NCCL_HEADERS
