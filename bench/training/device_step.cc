@@ -5,15 +5,18 @@
 //
 // MODEL is resnet50 or transformer; DEVICE cpu, or cuda, of which each rank takes the one of its
 // number, in turn where there are fewer; SHAPE full, or tiny for a try on a CPU; STRATEGY ddp, with
-// plain SGD; sharded, with Adam, ShardedDataParallel and ShardedOptimizer; or fsdp, with Adam and
-// FullySharded, the transformer's blocks being its units. Rank 0 writes its figures to RESULT.
+// plain SGD; sharded, with Adam, ShardedDataParallel and ShardedOptimizer; fsdp, with Adam and
+// FullySharded, the transformer's blocks being its units; offload, the same with its parts in the
+// host's memory; or hybrid, the same with two ranks to a replica. Rank 0 writes its figures to RESULT.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,7 @@
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "torch/cuda.h"
@@ -37,6 +41,8 @@ namespace {
 
 constexpr int kWarmUp = 5;
 constexpr std::chrono::minutes kTimeout(2);
+constexpr int kRanksOfReplica = 2;
+constexpr const char* kStrategies[] = {"ddp", "sharded", "fsdp", "offload", "hybrid"};
 
 struct Options {
   std::string model, device;
@@ -144,8 +150,16 @@ Result<double> StepFullySharded(const Options& options, const World& world,
   for (const auto& child : module->named_children()) {
     if (child.key().rfind("block", 0) == 0) units.push_back(child.key());
   }
-  CADRE_ASSIGN_OR_RETURN(auto model,
-                         nn::FullySharded<Module>::Create(module, units, *world.communicator));
+  nn::FullyShardedOptions sharding;
+  sharding.offload_to_host = options.strategy == "offload";
+  std::optional<nn::HybridGroups> groups;
+  if (options.strategy == "hybrid") {
+    CADRE_ASSIGN_OR_RETURN(groups, nn::SplitByNode(*world.communicator, kRanksOfReplica));
+    sharding.replicas = groups->replicas.get();
+  }
+  CADRE_ASSIGN_OR_RETURN(auto model, nn::FullySharded<Module>::Create(
+                                         module, units,
+                                         groups ? *groups->shards : *world.communicator, sharding));
   torch::optim::Adam adam(model->shards(), torch::optim::AdamOptions(1e-3));
   return Median(options.steps, task.input.device(), [&]() -> Status {
     model->ZeroGrad();
@@ -159,9 +173,9 @@ template <typename Module>
 Result<double> StepWithAll(const Options& options, const World& world,
                            const std::shared_ptr<Module>& module, const Task& task,
                            const Backward& backward) {
-  if (options.strategy == "fsdp") return StepFullySharded(options, world, module, task, backward);
+  if (options.strategy == "ddp") return StepDataParallel(options, world, module, task, backward);
   if (options.strategy == "sharded") return StepSharded(options, world, module, task, backward);
-  return StepDataParallel(options, world, module, task, backward);
+  return StepFullySharded(options, world, module, task, backward);
 }
 
 template <typename Module>
@@ -237,11 +251,11 @@ bool Parse(int argc, char** argv, Options* options) {
   options->steps = std::atoi(argv[5]);
   options->strategy = argv[6];
   options->result = argv[7];
-  const std::string& strategy = options->strategy;
+  const bool known = std::any_of(std::begin(kStrategies), std::end(kStrategies),
+                                 [&](const char* name) { return options->strategy == name; });
   return (options->model == "resnet50" || options->model == "transformer") &&
          (options->device == "cpu" || options->device == "cuda") &&
-         (strategy == "ddp" || strategy == "sharded" || strategy == "fsdp") && options->batch > 0 &&
-         options->steps > 0;
+         known && options->batch > 0 && options->steps > 0;
 }
 
 }  // namespace
@@ -252,7 +266,7 @@ int main(int argc, char** argv) {
   if (!cadre::bench::Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "usage: device_step resnet50|transformer cpu|cuda full|tiny BATCH STEPS "
-                 "ddp|sharded|fsdp RESULT\n");
+                 "ddp|sharded|fsdp|offload|hybrid RESULT\n");
     return 64;
   }
   try {

@@ -1,4 +1,4 @@
-"""The step of device_step.cc with PyTorch's DistributedDataParallel, ZeroRedundancyOptimizer where it is sharded, or FSDP2.
+"""The step of device_step.cc with PyTorch's DistributedDataParallel, ZeroRedundancyOptimizer where it is sharded, or FSDP2 (fsdp, offload, hybrid).
 
 usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS STRATEGY RESULT
 """
@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from models import ResNet50, Transformer
 
 WARM_UP = 5
+RANKS_OF_REPLICA = 2
 TINY = dict(layers=2, width=64, heads=4, vocabulary=512, context=64)
 
 
@@ -50,12 +51,15 @@ def median(model, optimizer, inputs, labels, steps, device):
 
 def on_all_ranks(strategy, model, optimizer, device):
     """What is called, and what steps, of a model that was one rank's."""
-    if strategy == "fsdp":
+    if strategy in ("fsdp", "offload", "hybrid"):
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+        ranks = dist.get_world_size()
+        shape, names = ((ranks // RANKS_OF_REPLICA, RANKS_OF_REPLICA), ("replicas", "shards")) if strategy == "hybrid" else ((ranks,), ("shards",))
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
+        policy = CPUOffloadPolicy(pin_memory=device.type == "cuda") if strategy == "offload" else OffloadPolicy()
         for part in (*model.blocks, model):
-            fully_shard(part, mesh=mesh)
+            fully_shard(part, mesh=mesh, offload_policy=policy)
         return model, torch.optim.Adam(model.parameters(), lr=1e-3)
     # The faster of its two forms.
     parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True)

@@ -35,12 +35,14 @@ def parse(arguments: list[str], parts: list[Part]) -> argparse.Namespace:
     parser.add_argument("--output", default="gpu_check_output", help="folder for logs and gpu_check.json [%(default)s]")
     parser.add_argument("--json", help="file for the results [gpu_check.json in the folder of --output]")
     parser.add_argument("--minutes", type=minutes, default=8, help="what would take longer is skipped [%(default)s]")
-    parser.add_argument("--only", metavar="TEXT", help="only the parts with TEXT in their name")
+    parser.add_argument("--only", metavar="TEXT", action="append", default=[],
+                        help="only the parts with TEXT in their name; may be repeated")
     parser.add_argument("--all-examples", action="store_true", help="compile all examples, however few cores there are")
     parser.add_argument("--list", action="store_true", help="print the names of the parts and end")
     options = parser.parse_args(arguments)
-    if options.only and not any(options.only in part.name for part in parts):
-        parser.error("no part has \"%s\" in its name: see --list" % options.only)
+    for text in options.only:
+        if not any(text in part.name for part in parts):
+            parser.error("no part has \"%s\" in its name: see --list" % text)
     return options
 
 
@@ -101,7 +103,7 @@ def check(options: argparse.Namespace, parts: list[Part], root: str, programs: P
             context.compilation.start()
     rows = []
     for part in parts:
-        if not options.only or options.only in part.name:
+        if not options.only or any(text in part.name for text in options.only):
             rows.append(run_part(part, context))
             report.print_row(rows[-1])
     programs.end_all()

@@ -21,10 +21,13 @@ def sources_of_examples(root: str) -> dict[str, list[str]]:
     """As examples/CMakeLists.txt names them; one line with a variable in it stands for the tutorial's programs."""
     folder = os.path.join(root, "examples")
     with open(os.path.join(folder, "CMakeLists.txt"), encoding="utf-8") as file:
-        found = dict(re.findall(r"add_example\(([\w${}]+)\s+([^)]*)\)", file.read()))
-    sources = {FIRST_EXAMPLE: found["ddp_${step}"].replace("${step}", "basic").split()}
-    sources.update({name: found[name].split() for name in MORE_EXAMPLES})
-    return {name: [os.path.join(folder, path) for path in paths] for name, paths in sources.items()}
+        text = file.read()
+    found = {name: paths.split() for name, paths in re.findall(r"add_example\(([\w${}]+)\s+([^)]*)\)", text)}
+    for name in (FIRST_EXAMPLE, *MORE_EXAMPLES):
+        found.setdefault(name, [path.replace("${step}", "basic") for path in found["ddp_${step}"]])
+    for name, more in re.findall(r"target_sources\((\w+) PRIVATE ([^)]*)\)", text):
+        found.setdefault(name, []).extend(more.split())
+    return {name: [os.path.join(folder, path) for path in found[name]] for name in (FIRST_EXAMPLE, *MORE_EXAMPLES)}
 
 
 class Compilation:

@@ -95,6 +95,11 @@ def nccl_failure(way: str) -> Callable[[Context, Part], dict]:
     return run
 
 
+def steps_of_models(title: str, seconds: float, limit: float, needs: Callable[[Machine], None] | None, device: str, backend: str,
+                    ranks: int | None) -> list[Part]:
+    return [Part(title % model, seconds, limit, step(model, device, backend, ranks), needs) for model in MODELS]
+
+
 def all_parts() -> list[Part]:
     """In the order in which they run: what is compiled meanwhile comes late, what others can do without last."""
     gpu, on_gpu, nccl = Machine.need_gpu, Machine.need_torch_on_gpu, Machine.need_nccl
@@ -109,17 +114,15 @@ def all_parts() -> list[Part]:
              Part("C++ example %s on the CPU" % FIRST_EXAMPLE, 5, 60, example(FIRST_EXAMPLE, "cpu"))]
     parts += [Part("C++ example %s on the GPU" % name, 10, 60, example(name, "cuda"), on_gpu)
               for name in (FIRST_EXAMPLE, *MORE_EXAMPLES)]
-    for title, seconds, limit, run, needs in (
-            ("tiny step of %s on the CPU, two ranks, Gloo", 15, 240, ("cpu", "gloo", 2), None),
-            ("step of %s, one rank per GPU, nccl", 35, 160, ("cuda", "nccl", None), nccl),
-            ("step of %s, two ranks on one GPU, Gloo", 50, 160, ("cuda", "gloo", 2), on_gpu),
-            ("step of %s, two ranks on one GPU, nccl", 50, 160, ("cuda", "nccl", 2), nccl)):
-        parts += [Part(title % model, seconds, limit, step(model, *run), needs) for model in MODELS]
-    for strategy in ("sharded", "fsdp"):
-        parts += [Part("tiny %s step of transformer on the CPU, two ranks, Gloo" % strategy, 15, 240,
-                       step("transformer", "cpu", "gloo", 2, strategy)),
-                  Part("%s step of transformer, two ranks on one GPU, nccl" % strategy, 50, 160,
-                       step("transformer", "cuda", "nccl", 2, strategy), nccl)]
+    parts += steps_of_models("tiny step of %s on the CPU, two ranks, Gloo", 15, 240, None, "cpu", "gloo", 2)
+    parts += steps_of_models("step of %s, one rank per GPU, nccl", 35, 160, nccl, "cuda", "nccl", None)
+    for strategy, ranks, said in (("sharded", 2, "two"), ("fsdp", 2, "two"), ("offload", 2, "two"), ("hybrid", 4, "four")):
+        parts += [Part("tiny %s step of transformer on the CPU, %s ranks, Gloo" % (strategy, said), 15, 240,
+                       step("transformer", "cpu", "gloo", ranks, strategy)),
+                  Part("%s step of transformer, %s ranks on one GPU, nccl" % (strategy, said), 50, 160,
+                       step("transformer", "cuda", "nccl", ranks, strategy), nccl)]
+    parts += steps_of_models("step of %s, two ranks on one GPU, Gloo", 50, 160, on_gpu, "cuda", "gloo", 2)
+    parts += steps_of_models("step of %s, two ranks on one GPU, nccl", 50, 160, nccl, "cuda", "nccl", 2)
     parts += [Part("a rank is %s in an NCCL collective" % way, 30, 120, nccl_failure(way), nccl)
               for way in ("killed", "stopped")]
     return parts
