@@ -52,7 +52,7 @@ absl::Status MayAsk(pid_t process) {
     handles = absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line), &caught) &&
               (caught >> (kStackSignal - 1) & 1) != 0;
   }
-  return handles ? absl::OkStatus() : absl::FailedPreconditionError(kNoHandler);
+  return handles ? absl::OkStatus() : absl::UnimplementedError(kNoHandler);
 }
 
 // Who looks at the same worker at the same time waits: the processes of a worker share a file, and
@@ -103,7 +103,7 @@ absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stac
   const ScopedFd pidfd(supervisor::OpenPidfd(process));
   if (!pidfd.ok()) return absl::NotFoundError("the process has ended");
   RETURN_IF_ERROR(MayAsk(process));
-  if (!file.ok()) return absl::FailedPreconditionError(kNoHandler);
+  if (!file.ok()) return absl::UnimplementedError(kNoHandler);
   const absl::Status silent = absl::DeadlineExceededError("the process does not answer in time");
   // Asked without time to answer, it would answer whoever asks next.
   if (!AwaitTurn(file, deadline) || MonoNow() >= deadline) return silent;

@@ -19,7 +19,8 @@ inline constexpr int kStackSignal = 61;
 
 // What the process added to `stack_file`. No signal goes to a process without a handler for it,
 // which it would kill. Errors say in words that follow "no Python stack: ":
-//   FAILED_PRECONDITION  it has no handler, no file, or is stopped
+//   UNIMPLEMENTED        it has no handler, or no file
+//   FAILED_PRECONDITION  it is stopped
 //   DEADLINE_EXCEEDED    it did not answer before `deadline`
 //   NOT_FOUND            it has ended
 absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stack_file,

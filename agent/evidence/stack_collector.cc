@@ -35,7 +35,8 @@ std::string TextOf(const WorkerLook& look, bool native, const std::atomic<bool>&
 v1::RankStack StackOf(const LookedAtWorker& worker, const WorkerLook& look) {
   v1::RankStack stack;
   *stack.mutable_evidence() = look.evidence;
-  const auto python = look.python.find(worker.pid);
+  const pid_t program = look.processes.empty() ? worker.pid : look.processes.front();
+  const auto python = look.python.find(program);
   if (worker.pid == 0 || python == look.python.end()) {
     stack.set_no_python("the worker has no process now");
   } else if (!python->second.ok()) {
@@ -43,7 +44,7 @@ v1::RankStack StackOf(const LookedAtWorker& worker, const WorkerLook& look) {
   } else {
     AddFrames(
         *python->second,
-        [&worker](const std::string& file, int line) { return SourceLine(worker.pid, file, line); },
+        [program](const std::string& file, int line) { return SourceLine(program, file, line); },
         &stack);
     if (stack.frames_size() == 0) stack.set_no_python("the interpreter names no call");
   }

@@ -32,6 +32,7 @@ class StackCollectorTest : public ::testing::Test {
   void SetUp() override { ASSERT_NE(mkdtemp(directory_.data()), nullptr); }
   void TearDown() override {
     for (const pid_t child : children_) {
+      kill(-child, SIGKILL);  // what a shell has started, too
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);
     }
@@ -64,8 +65,9 @@ class StackCollectorTest : public ::testing::Test {
     signal(kStackSignal, before);
     return child;
   }
-  // A Python program that handles the signal as Cadre's hook does, once it has called `here`.
-  pid_t Python(uint32_t rank) {
+  // A Python program that handles the signal as Cadre's hook does, once it has called `here`; or
+  // the shell that has started it and waits.
+  pid_t Python(uint32_t rank, bool behind_shell = false) {
     const std::string program = directory_ + "/program.py";
     std::ofstream(program) << "import faulthandler, sys, threading, time\n"
                               "out = open(sys.argv[1], 'a')\n"
@@ -83,6 +85,10 @@ class StackCollectorTest : public ::testing::Test {
     const ScopedFd reads(said[0]), writes(said[1]);
     const pid_t child = Child([&] {
       dup2(writes.get(), STDOUT_FILENO);
+      if (behind_shell) {
+        execlp("sh", "sh", "-c", "python3 $0 $1; exit $?", program.c_str(), stacks.c_str(),
+               static_cast<char*>(nullptr));
+      }
       execlp("python3", "python3", program.c_str(), stacks.c_str(), static_cast<char*>(nullptr));
     });
     pollfd here = {reads.get(), POLLIN, 0};
@@ -142,6 +148,16 @@ TEST_F(StackCollectorTest, EachWorkerIsToldOf_AndGoesOn) {
 }
 
 // One after the other they would leave no time for the last.
+TEST_F(StackCollectorTest, AnInterpreterThatAShellHasStartedIsTheProgram) {
+  const pid_t shell = Python(4, /*behind_shell=*/true);
+  const v1::NodeStacks answer = Ask(Request({{0, 4, shell}}));
+  ASSERT_EQ(answer.ranks_size(), 1) << answer.why();
+  EXPECT_EQ(answer.ranks(0).no_python(), "");
+  ASSERT_EQ(answer.ranks(0).frames_size(), 2) << answer.ranks(0).DebugString();
+  EXPECT_THAT(answer.ranks(0).frames(0).source(), HasSubstr("time.sleep(1000)  # there"));
+  EXPECT_EQ(answer.ranks(0).evidence().python(), v1::IN_OWN_CODE);
+}
+
 TEST_F(StackCollectorTest, ThoseThatDoNotAnswerTakeNoTimeOfTheOthers) {
   std::vector<LookedAtWorker> workers;
   for (uint32_t rank = 0; rank < 8; ++rank) workers.push_back({rank, rank, Silent(rank)});

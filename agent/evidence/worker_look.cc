@@ -26,14 +26,16 @@ PythonPlace PlaceOfProcess(pid_t process, const std::string& dump) {
 
 namespace {
 
-// Where the worker itself is, or where the process that it loads its data with is.
-PythonPlace PlaceOfWorker(pid_t worker, const WorkerLook& look) {
-  const auto own = look.python.find(worker);
+// Where the program itself is, or where the process that it loads its data with is.
+PythonPlace PlaceOfWorker(const WorkerLook& look) {
+  if (look.processes.empty()) return {};
+  const pid_t program = look.processes.front();
+  const auto own = look.python.find(program);
   if (own == look.python.end() || !own->second.ok()) return {};
-  PythonPlace place = PlaceOfProcess(worker, *own->second);
+  PythonPlace place = PlaceOfProcess(program, *own->second);
   if (place.activity != v1::IN_DATA_LOADER) return place;
   for (const auto& [pid, dump] : look.python) {
-    if (pid == worker || !dump.ok()) continue;
+    if (pid == program || !dump.ok()) continue;
     const PythonPlace loads = PlaceOfProcess(pid, *dump);
     if (loads.activity != v1::IN_OWN_CODE || loads.where.empty()) continue;
     return {place.activity, loads.what, loads.where};
@@ -55,6 +57,18 @@ void Ask(const LookedAtWorker& worker, const LookOptions& options, MonoTime dead
   }
 }
 
+// A worker may be a shell's script that starts the interpreter: then the program is the first of its
+// processes that answers, since those that load its data are younger.
+void PutProgramFirst(WorkerLook* look) {
+  std::vector<pid_t>& processes = look->processes;
+  if (processes.empty() || !absl::IsUnimplemented(look->python.at(processes.front()).status())) {
+    return;
+  }
+  const auto program = std::find_if(processes.begin(), processes.end(),
+                                    [&](pid_t pid) { return look->python.at(pid).ok(); });
+  if (program != processes.end()) std::rotate(processes.begin(), program, program + 1);
+}
+
 // Each worker on a thread of its own: their files differ, so that they answer at the same time, and
 // one that does not answer takes nobody's time but its own. Its own process is the first to be
 // asked, before the many that may load its data.
@@ -70,6 +84,7 @@ void AskAll(const std::vector<LookedAtWorker>& workers, const LookOptions& optio
     }
   }
   for (std::thread& asker : askers) asker.join();
+  for (WorkerLook& look : *looks) PutProgramFirst(&look);
 }
 
 // Of a worker's processes one has the process groups, as a rule.
@@ -109,7 +124,7 @@ void Describe(const LookedAtWorker& worker, const LookOptions& options, double c
     AddPage(*page, look->at, &evidence);
     look->page = *std::move(page);
   }
-  AddPython(PlaceOfWorker(worker.pid, *look), &evidence);
+  AddPython(PlaceOfWorker(*look), &evidence);
   evidence.set_summary(EvidenceSummary(evidence));
 }
 

@@ -47,7 +47,7 @@ struct LookOptions {
 };
 
 struct WorkerLook {
-  // The worker's own first.
+  // The program's own first: the worker's, or the interpreter that a shell's script has started.
   std::vector<pid_t> processes;
   // What the interpreter of each of them said (python_dump.h).
   std::map<pid_t, absl::StatusOr<std::string>> python;

@@ -56,6 +56,18 @@ INSTANTIATE_TEST_SUITE_P(
         Hang{"skip", "python_hangs.py:44 in skip", "it waits in barrier"}),
     [](const auto& info) { return info.param.way; });
 
+// As users start programs whose environment has to be prepared.
+TEST_F(PythonHangsTest, BehindAShellsScriptTheRankAndItsLineAreNamed) {
+  const auto run = StartStandalone(
+      {"--nproc-per-node", "3", "--progress-timeout", "4s", "--log-dir", logs_, "--job-name", "j",
+       "--", "sh", "-c", "$0 tests/compatibility/python_hangs.py lock; exit $?", python_});
+  EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+                    HasSubstr("it is at one.acquire()  # the lock (python_hangs.py:31 in lock)"),
+                    HasSubstr("waits in all_reduce")));
+}
+
 // With Gloo a rank whose tensor is smaller may leave the call that the others stay in, and stand in
 // the next one, on the same line: no stack tells it apart, but PyTorch's flight recorder does.
 TEST_F(PythonHangsTest, WhereTheShapesDifferTheRankIsNamed) {

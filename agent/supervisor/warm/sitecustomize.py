@@ -1,4 +1,4 @@
-# What Cadre runs first in a Python program that it starts warm (docs/design.md, "Warm start"). The
+# What Cadre runs first in a Python program that it starts, or that what it starts does (docs/design.md, "Warm start"). The
 # interpreter imports it within "import site": __main__ and sys.path[0] do not exist yet. Depending on
 # CADRE_WARM_START the process notes what the program imports ("learn"), does not ("plain"), or is a
 # template ("template"; template.py, forked.py): it imports that by itself and is forked for each worker, which
@@ -130,9 +130,11 @@ def _begin():
     mode, _, rest = start.partition(':')
     had_path, _, rest = rest.partition(':')
     parts = os.environ.get('PYTHONPATH', '').split(os.pathsep)
-    if parts and parts[0] == here:
-        os.environ['PYTHONPATH'] = os.pathsep.join(parts[1:])
-        if had_path != '1':
+    if here in parts:
+        # A script that starts the interpreter may have put others before it.
+        parts.remove(here)
+        os.environ['PYTHONPATH'] = os.pathsep.join(parts)
+        if had_path != '1' and not parts:
             del os.environ['PYTHONPATH']
     while here in sys.path:
         sys.path.remove(here)
@@ -186,7 +188,8 @@ _cadre = sys.modules.pop('sitecustomize')
 try:
     import sitecustomize  # the next one on sys.path, if there is one
 except ImportError as error:
-    if error.name != 'sitecustomize':
+    # Python 2, which a script may start, has no such name and takes this for there being none.
+    if getattr(error, 'name', None) != 'sitecustomize':
         raise
     sys.modules['sitecustomize'] = _cadre
     raise ImportError("No module named 'sitecustomize'", name='sitecustomize')

@@ -17,6 +17,8 @@
 #include "agent/supervisor/process_start.h"
 #include "agent/supervisor/processes/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"
+#include "agent/supervisor/warm/hook_file.h"
+#include "agent/supervisor/warm/template_process.h"
 #include "agent/supervisor/warm/templates.h"
 
 namespace cadre::supervisor {
@@ -132,6 +134,14 @@ void AskOnceThereIsOne(State& state, uint64_t serial, WarmStart& warm, MonoTime 
 }
 
 }  // namespace
+
+void StartWatched(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
+                  Group& group) {
+  StartFrame frame = start;
+  // Without the hook there are no stacks, which is no reason not to start.
+  if (WriteHook(HookDirectory(start)).ok()) frame.environment = WithHook(start, "plain", {});
+  if (!StartProcess(state, serial, frame, plumbing, group)) ReportExit(state, group);
+}
 
 void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
                       Group& group, MonoTime now) {

@@ -286,14 +286,6 @@ TEST_F(WarmTest, AfterAnInstallationImportsAreLearnedAnew) {
   }
 }
 
-TEST_F(WarmTest, AHookThatWasRemovedIsWrittenAgain) {
-  WriteScript("");
-  rig_.Run(Worker());
-  std::filesystem::remove_all(rig_.folder() + "/warm/python");
-  rig_.Run(Worker());
-  EXPECT_TRUE(std::filesystem::exists(rig_.folder() + "/warm/python/sitecustomize.py"));
-}
-
 TEST_F(WarmTest, PreloadedModulesAreThereAndTheMissingOneIsNamed) {
   Install("counted", "");
   Install("more", "print('more', flush=True)\n");

@@ -52,9 +52,9 @@ void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& optio
   if (workers.empty() || (restart.has_warm() && !restart.warm())) return;
   const std::vector<std::string> rank_variables = RankVariables(options, workers);
   for (supervisor::StartFrame& worker : workers) {
+    worker.warm.directory = directory;
     const std::optional<PythonCommand> program = PythonProgramOf(worker.argv);
     if (!program.has_value()) continue;
-    worker.warm.directory = directory;
     worker.warm.script = program->script;
     worker.warm.module = program->module;
     worker.warm.preload = {restart.preload().begin(), restart.preload().end()};

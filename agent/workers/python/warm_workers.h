@@ -12,8 +12,9 @@
 
 namespace cadre::agent {
 
-// Sets `warm` of each frame of a generation whose program is Python's, unless the job does without.
-// `directory`: this user's alone.
+// Sets `warm` of each frame of a generation, unless the job does without: of a program of Python's
+// all, of others what their own interpreters need to answer with their stacks. `directory`: this
+// user's alone.
 void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& options,
                     const std::string& directory, std::vector<supervisor::StartFrame>& workers);
 

@@ -42,7 +42,8 @@ TEST(WarmWorkersTest, OnlyPythonIsStartedWarm_AndOnlyWhereTheJobWantsIt) {
   v1::RestartPolicy restart;
   restart.add_preload("scipy");
   AllowWarmStart(restart, {}, "/d", workers);
-  EXPECT_THAT(workers[0].warm.directory, IsEmpty());
+  EXPECT_THAT(workers[0].warm.script, IsEmpty());
+  EXPECT_EQ(workers[0].warm.directory, "/d");
   EXPECT_THAT(workers[1].warm.preload, ElementsAre("scipy"));
   workers = Workers();
   restart.set_warm(false);

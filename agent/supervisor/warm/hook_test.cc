@@ -1,0 +1,41 @@
+// What interpreters are told to read first, and who gets it.
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/warm/warm_rig.h"
+#include "gtest/gtest.h"
+
+namespace cadre::supervisor {
+namespace {
+
+using HookTest = WarmTest;
+
+// Whatever it does to PYTHONPATH; what the interpreter starts has no hook.
+TEST_F(HookTest, WhatAShellStartsAnswersWithItsStacksToo) {
+  WriteScript(
+      "import os\nmask = [line for line in open('/proc/self/status') if 'SigCgt' in line][0]\n"
+      "print('answers' if int(mask.split()[1], 16) >> 60 & 1 else 'does not',\n"
+      "      os.environ.get('PYTHONPATH'), 'CADRE_WARM_START' in os.environ, flush=True)\n");
+  StartFrame worker = Worker();
+  worker.argv = {"/bin/sh", "-c",
+                 "$0 train.py; PYTHONPATH=/x:$PYTHONPATH $0 train.py; PYTHONPATH= $0 train.py",
+                 kPython};
+  worker.environment = {"PATH=/usr/bin:/bin",
+                        absl::StrCat("CADRE_STACK_FILE=", rig_.folder(), "/stacks")};
+  worker.warm.script.clear();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "answers None False\nanswers /x False\ndoes not  True\n");
+  EXPECT_FALSE(rig_.Started(worker.group)->warm);
+  EXPECT_EQ(rig_.Started(worker.group)->why_plain, "");
+}
+
+TEST_F(HookTest, AHookThatWasRemovedIsWrittenAgain) {
+  WriteScript("");
+  rig_.Run(Worker());
+  std::filesystem::remove_all(rig_.folder() + "/warm/python");
+  rig_.Run(Worker());
+  EXPECT_TRUE(std::filesystem::exists(rig_.folder() + "/warm/python/sitecustomize.py"));
+}
+
+}  // namespace
+}  // namespace cadre::supervisor
