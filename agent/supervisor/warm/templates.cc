@@ -150,6 +150,15 @@ void OnReady(State& state, WarmProgram& program, Template& said, const TemplateR
   TakeOver(state, program);
 }
 
+// Starts that wait for its template go better without: the next one begins from nothing.
+void LeaveWaiting(State& state, const WarmProgram& program) {
+  for (auto& [serial, group] : state.groups) {
+    WarmStart* warm = group.warm_start.get();
+    if (warm == nullptr || warm->asked != 0 || !warm->failed.empty()) continue;
+    if (&state.programs.at(warm->program) == &program) warm->failed = "its template begins anew";
+  }
+}
+
 void OnRefused(State& state, WarmProgram& program, Template& said, const TemplateRefused& refused) {
   std::vector<std::string> notes;
   for (const std::string& reason : refused.reasons) {
@@ -158,6 +167,7 @@ void OnRefused(State& state, WarmProgram& program, Template& said, const Templat
   program.refused.insert(program.refused.end(), refused.names.begin(), refused.names.end());
   Tell(state, Template(), {}, std::move(notes));
   End(state, said, "the template has imported what it must not");
+  LeaveWaiting(state, program);
   StartTemplate(state, program, MonoNow());
 }
 

@@ -20,14 +20,14 @@ class WarmWaitTest : public WarmTest {
   // A worker runs whose template has begun and imports until there is a file "go". The program's
   // own imports have taken kImports.
   static constexpr absl::Duration kImports = absl::Seconds(1);
-  void HoldTemplate() {
+  void HoldTemplate(const std::string& counted = "") {
     Install("held", absl::StrCat("import os, time\n"
                                  "if b'=template' in open('/proc/self/environ', 'rb').read():\n"
                                  "  open('importing', 'w')\n"
                                  "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
                                  "elif not os.path.exists('importing'):\n  time.sleep(",
                                  absl::ToDoubleSeconds(kImports), ")\n"));
-    Install("counted", "");
+    Install("counted", counted);
     WriteScript(
         "import held, counted, os, time\nprint('began', flush=True)\n"
         "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
@@ -65,6 +65,18 @@ TEST_F(WarmWaitTest, AStartWaitsNoLongerThanItsImportsWouldTake) {
   EXPECT_EQ(rig_.Run(plain).exit_code, 0);
   EXPECT_FALSE(rig_.Started(plain.group)->warm);
   EXPECT_EQ(rig_.Started(plain.group)->why_plain, "its template is still importing");
+  EXPECT_EQ(OutputOf(plain.group), "began\n");
+}
+
+// It would wait for two times what the imports take.
+TEST_F(WarmWaitTest, AStartDoesNotWaitForATemplateThatMustBeginAnew) {
+  HoldTemplate("import os\nos.environ['RANK']\n");
+  const StartFrame plain = Worker();
+  SendAndSee(plain);
+  EXPECT_FALSE(rig_.Started(plain.group).has_value());
+  WriteFile(rig_.folder() + "/go", "");
+  rig_.Until([&] { return rig_.Exit(plain.group).has_value(); });
+  EXPECT_EQ(rig_.Started(plain.group)->why_plain, "its template begins anew");
   EXPECT_EQ(OutputOf(plain.group), "began\n");
 }
 
