@@ -60,7 +60,8 @@ inline std::string Up(const v1::NodeMessage& m) {
                           m.stacks().why().empty() ? "" : ": ", m.stacks().why());
     case v1::NodeMessage::kCancel:
       return absl::StrCat("up cancel ", m.cancel().signal(),
-                          m.cancel().cause() == v1::PREEMPTED ? " PREEMPTED" : "");
+                          m.cancel().cause() == v1::PREEMPTED ? " PREEMPTED" : "",
+                          m.cancel().at_once() ? " at once" : "");
     case v1::NodeMessage::kAgent:
     case v1::NodeMessage::BODY_NOT_SET:
       break;

@@ -29,8 +29,17 @@ void AgentCore::Impl::OnSignal(int signal) {
     return Stop(absl::ZeroDuration());
   }
   const std::string reason = absl::StrCat(SignalName(signal), " at node ", config.join.node());
+  if (departure.cancel_signal != 0 && !departure.at_once && session.connected()) {
+    // On all nodes, which hear the verdict before a server that is this node's ends with it.
+    out.Add(Say{"killing the workers of all nodes (again to leave now)"});
+    departure.at_once = true;
+    SendCancel();
+    departure.cancel_by = now + kCancelMargin;
+    if (generation.HasProcesses()) Stop(absl::ZeroDuration());
+    return;
+  }
   if (departure.cancel_signal != 0) {
-    SendLeave(v1::CANCELLED, absl::StrCat("a second ", reason));
+    SendLeave(v1::CANCELLED, absl::StrCat("another ", reason));
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, absl::ZeroDuration());
   }
   // A scheduler that wants this node back; an elastic job may do without it, one of the cluster
@@ -63,6 +72,7 @@ void AgentCore::Impl::SendCancel() {
   v1::NodeMessage message;
   v1::Cancel& cancel = *message.mutable_cancel();
   cancel.set_signal(departure.cancel_signal);
+  cancel.set_at_once(departure.at_once);
   cancel.set_reason(
       absl::StrCat(SignalName(departure.cancel_signal), " at node ", config.join.node()));
   if (departure.cancel_signal == kWarningSignal) cancel.set_cause(v1::PREEMPTED);

@@ -53,17 +53,36 @@ TEST_F(SignalsTest, WarningWithoutServer_StopsHereAndIsWorthTryingLater) {
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 75"));
 }
 
-TEST_F(SignalsTest, SecondSignal_KillsAtOnce) {
+TEST_F(SignalsTest, SecondSignal_KillsAtOnceHereAndOnTheOtherNodes) {
   Run();
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
+              ElementsAre(HasSubstr("say killing the workers of all nodes"), "up cancel 2 at once",
+                          "stop 1 grace=0"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Finished(v1::CANCELLED_PHASE, 130), ElementsAre("exit 130"));
+}
+
+TEST_F(SignalsTest, SecondSignal_AServerThatDoesNotAnswerIsNotWaitedFor) {
+  Run();
+  Feed(SignalReceived{SIGINT});
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Feed(AllGone{1, 501}), IsEmpty());
+  EXPECT_THAT(Deadline(absl::Seconds(2)), ElementsAre(HasSubstr("exit 130 the rendezvous server")));
+}
+
+TEST_F(SignalsTest, ThirdSignal_LeavesAtOnce) {
+  Run();
+  Feed(SignalReceived{SIGINT});
   Feed(SignalReceived{SIGINT});
   EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("up leave CANCELLED", "stop 1 grace=0"));
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 130"));
 }
 
-TEST_F(SignalsTest, SecondSignal_ProcessThatDoesNotDie_IsNotWaitedFor) {
+TEST_F(SignalsTest, ThirdSignal_ProcessThatDoesNotDie_IsNotWaitedFor) {
   Run();
-  Feed(SignalReceived{SIGTERM});
-  Feed(SignalReceived{SIGTERM});
+  for (int i = 0; i < 3; ++i) Feed(SignalReceived{SIGTERM});
   EXPECT_THAT(Deadline(absl::Seconds(2)), ElementsAre(HasSubstr("exit 143 some processes")));
 }
 

@@ -253,6 +253,18 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   }
 }
 
+void Job::StopAtOnce() {
+  if (state_.phase() != v1::STOPPING) return;
+  for (const saved::Member& member : state_.generation.saved.members()) {
+    if (member.lost() || member.cleared()) continue;
+    v1::ServerMessage message = out_.Message();
+    *message.mutable_stop() = MakeStop(state_, member.node());
+    message.mutable_stop()->clear_grace();
+    message.mutable_stop()->clear_rejoin();
+    out_.SendTo(member.node(), std::move(message));
+  }
+}
+
 void Job::RestartOrEnd() {
   const v1::Failure* failure = state_.generation.root_cause();
   const std::optional<v1::Failure> root_cause =

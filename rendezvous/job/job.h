@@ -106,6 +106,8 @@ class Job {
   void CallDropped(CallId call);
   // `cause`: CANCELLED or PREEMPTED.
   void Cancel(const std::string& reason, int signal, v1::FailureCause cause);
+  // Who still stops does so without the rest of the grace. A server that begins anew forgets it.
+  void StopAtOnce();
   // The job's launcher there ended unasked.
   void LauncherEnded(const std::string& node, const std::string& how);
   // The job has never begun and cannot: now (`try_later`), or ever.

@@ -143,6 +143,7 @@ class Player {
       } else {
         cancel.mutable_cancel()->set_signal(line->Number(2));
       }
+      cancel.mutable_cancel()->set_at_once(line->HasWord(3) && line->Word(3) == "AT_ONCE");
       Say(node, cancel);
     } else {
       v1::NodeMessage store = MessageFrom(self);

@@ -26,7 +26,7 @@
 //                                   started anew and has not come, STATE:own for one of Python's in
 //                                   its own code
 //   stopped NODE [port=N]           no worker is left
-//   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL | user_cancel REASON
+//   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL [AT_ONCE] | user_cancel REASON
 //   silence NODE | wake NODE        during `wait` every other node renews its lease
 //   wait DURATION                   with every step that is due on the way
 //   stall DURATION                  the server stands still: no step, and nothing is read

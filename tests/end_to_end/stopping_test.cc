@@ -72,6 +72,28 @@ TEST(StoppingTest, CtrlCTwice_KillsWorkersThatIgnoreSigterm) {
   ExpectAllGone(family);
 }
 
+// Whichever node serves the rendezvous, and so ends the server, too.
+TEST(StoppingTest, CtrlCTwice_KillsOnAllNodesWhichHearTheVerdict) {
+  for (const int interrupted : {0, 1}) {
+    const int port = FreePort();
+    std::vector<std::unique_ptr<Process>> nodes;
+    for (int i = 0; i < 2; ++i) {
+      nodes.push_back(StartNode(port, "2", i, {"--", kProbe, "--ignore-term"}));
+    }
+    for (auto& node : nodes) ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
+    nodes[interrupted]->Kill(SIGINT);
+    for (auto& node : nodes) {
+      ASSERT_TRUE(node->WaitForLine("stopping generation 1").has_value()) << Said(*node);
+    }
+    nodes[interrupted]->Kill(SIGINT);
+    for (auto& node : nodes) {
+      EXPECT_EQ(node->Wait(absl::Seconds(5)), 130) << Said(*node);
+      EXPECT_TRUE(absl::StrContains(node->standard_error(), "cancelled: SIGINT at node"))
+          << Said(*node);
+    }
+  }
+}
+
 TEST(StoppingTest, UnderNohup_TheEndOfTheTerminalIsNotHeard) {
   auto run = StartProgram("/bin/sh", {"-c", R"(trap "" HUP; exec "$0" "$@")", kCadre, "run",
                                       "--standalone", "--", kProbe});
