@@ -1,5 +1,7 @@
 #include "agent/core/generation.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -71,6 +73,9 @@ void Generation::Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> kee
   kept_ = std::move(keep);
   keep_by_ = kept_.empty() ? MonoTime::Never() : now + grace;
   reason_ = reason;
+  grace_ = grace;
+  grace_over_ =
+      kept_.empty() && grace > absl::ZeroDuration() ? now + grace : MonoTime::Never();
   // Known of an earlier one at best, also where this one waits for a look.
   others_gone_ = false;
   waiting_stop_.reset();
@@ -161,6 +166,12 @@ bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string
   if (fenced_) {
     exited.set_cause(v1::NODE_LOST);
     exited.mutable_exit()->set_ended_with(fenced_because);
+  }
+  if (phase_ == Phase::kStopping && event.exit.signal() == SIGKILL && now >= grace_over_ &&
+      !worker->remains) {
+    out_.Add(Say{absl::StrCat(NameOf(event.local_rank), " had not ended ",
+                              absl::FormatDuration(grace_),
+                              " after SIGTERM and was killed (--stop-grace)")});
   }
   if (!failure_ && running() && !fenced_ && exited.cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
     failure_ = FailureOf(exited, first_rank_, node, id_.number);

@@ -117,6 +117,9 @@ class Generation {
   std::set<uint32_t> kept_;
   MonoTime keep_by_ = MonoTime::Never();
   std::string reason_;
+  // What workers were given to end by themselves, and when it is over. Never: none, or not of all.
+  absl::Duration grace_;
+  MonoTime grace_over_ = MonoTime::Never();
   bool others_gone_ = false;
   std::optional<absl::Duration> waiting_stop_;
 };

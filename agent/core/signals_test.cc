@@ -53,6 +53,18 @@ TEST_F(SignalsTest, WarningWithoutServer_StopsHereAndIsWorthTryingLater) {
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 75"));
 }
 
+TEST_F(SignalsTest, AWorkerThatTakesLongerThanTheGraceIsNamed) {
+  Run();
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Died(1, 0, 0, SIGKILL), ElementsAre("up exited 1/0 CRASH"));
+  After(absl::Seconds(5));
+  EXPECT_THAT(Died(1, 1, 0, SIGKILL),
+              ElementsAre("say rank 1 (local rank 1) had not ended 5s after SIGTERM and was killed "
+                          "(--stop-grace)",
+                          "up exited 1/1 CRASH"));
+}
+
 TEST_F(SignalsTest, SecondSignal_KillsAtOnceHereAndOnTheOtherNodes) {
   Run();
   Feed(SignalReceived{SIGINT});
