@@ -25,6 +25,7 @@ namespace cadre {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kAlways = std::chrono::nanoseconds(0);
@@ -249,7 +250,11 @@ TEST_F(MemorySpillTest, ADamagedStateGivesWayToTheOneBefore_OnAllRanks) {
     }
   }
   testing::InProcessWorkers restarted(2, 1);
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(StepOfAll(restarted, false), 3);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("cadre: checkpoint in memory: rank 1: "),
+                    HasSubstr("is not what was written; that state is left out")));
 }
 
 TEST_F(MemorySpillTest, NoneThatCanBeReadIsAnError) {
@@ -263,7 +268,9 @@ TEST_F(MemorySpillTest, NoneThatCanBeReadIsAnError) {
   restarted.Run([&](Worker& worker) {
     const auto latest = Open(worker, false)->Latest();
     EXPECT_EQ(latest.status().code(), StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(latest.status().message()), HasSubstr("to start from the beginning"));
+    EXPECT_THAT(std::string(latest.status().message()),
+                AllOf(HasSubstr("rank 0: "), HasSubstr("is not what was written"),
+                      HasSubstr("to start from the beginning")));
   });
 }
 

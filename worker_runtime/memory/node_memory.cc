@@ -24,6 +24,8 @@ namespace {
 
 // The names of the states that may be read.
 constexpr int64_t kMostOfferedBytes = 1 << 10;
+// Of a rank that cannot read its own: a path, and what is wrong there.
+constexpr int64_t kMostProblemBytes = 8 << 10;
 
 size_t SizeOf(Span<const StatePart> parts) {
   size_t bytes = 0;
@@ -156,9 +158,9 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
   }
   for (const std::string& name : in_turn) {
     const Status read = kept_.writes ? spill_->directory().Read(name, *slots_) : OkStatus();
-    ASSIGN_OR_RETURN(const bool all, AllAre(communicator, read.ok()));
-    if (!all) {
-      status.Update(read.ok() ? DataLossError("another rank cannot read its own") : read);
+    ASSIGN_OR_RETURN(const std::string problem, FirstProblem(communicator, read));
+    if (!problem.empty()) {
+      status.Update(Status(read.ok() ? StatusCode::kDataLoss : read.code(), problem));
       continue;
     }
     const std::optional<int64_t> step = SpillDirectory::StepOf(name);
@@ -173,6 +175,22 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
   return Status(status.code(), absl::StrCat("no state in ", spill_->directory().path(),
                                             " can be read by all ranks: ", status.message(),
                                             "; remove them to start from the beginning"));
+}
+
+Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const Status& own) {
+  int64_t first = own.ok() ? communicator.size() : communicator.rank();
+  RETURN_IF_ERROR(WaitOrAbort(
+      communicator, communicator.AllReduce({&first, 1, DataType::kInt64}, ReduceOp::kMin),
+      options_.timeout));
+  if (first == communicator.size()) return std::string();
+  std::string text;
+  if (first == communicator.rank()) {
+    text = absl::StrCat("rank ", first, ": ", std::string(own.message()));
+    std::fprintf(stderr, "cadre: checkpoint in memory: %s; that state is left out\n",
+                 text.c_str());
+  }
+  return backend::BroadcastBytes(communicator, std::move(text), static_cast<int>(first),
+                                 kMostProblemBytes, options_.timeout);
 }
 
 Result<bool> NodeMemory::AllAre(Communicator& communicator, bool own) {
