@@ -76,7 +76,7 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
         kExitUnavailable,
         absl::StrCat(
             session.Server(), " refuses this token (", reason, ")",
-            absl::IsPermissionDenied(status) ? "" : "; every node of a job needs the same one"),
+            absl::IsPermissionDenied(status) ? "" : "; every node of a job needs the same one (--token-file)"),
         {},
         {}});
   }

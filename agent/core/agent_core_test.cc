@@ -147,7 +147,7 @@ TEST_F(AgentCoreTest, AServerOfAVersionTooFarAway_IsLeftWithALineThatSaysWhatToU
 TEST_F(AgentCoreTest, WrongToken_IsNotRetried) {
   EXPECT_THAT(Down(absl::UnauthenticatedError("token is wrong")),
               ElementsAre("exit 69 the rendezvous server at h:1 refuses this token (token is "
-                          "wrong); every node of a job needs the same one"));
+                          "wrong); every node of a job needs the same one (--token-file)"));
 }
 
 TEST_F(AgentCoreTest, WhatAnothersTokenIsGoodForIsSaid) {

@@ -42,7 +42,12 @@ std::vector<Flag> JobSourceFlags() {
 absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory) {
   v1::Verdict verdict;
   const std::string path = directory + "/verdict.json";
-  RETURN_IF_ERROR(ReadJson(path, &verdict));
+  const absl::Status read = ReadJson(path, &verdict);
+  if (absl::IsNotFound(read)) {
+    return absl::NotFoundError(absl::StrCat(
+        path, " is not there: the job has not ended yet, had another --log-dir, or another name"));
+  }
+  RETURN_IF_ERROR(read);
   if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return Broken(path, "it has no outcome");
   return verdict;
 }

@@ -99,7 +99,10 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
   asked.listen.port = static_cast<int>(*port);
   asked.host = HostIn(settings.GetOr("host", "127.0.0.1"));
   const absl::StatusOr<ResolvedEndpoint> at = Resolve({asked.host, asked.listen.port});
-  if (!at.ok()) return absl::InvalidArgumentError(absl::StrCat("--host: ", at.status().message()));
+  if (!at.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--host: ", at.status().message(), "; a port goes into --port"));
+  }
   asked.listen.host = at->address;
   const std::string token_file = settings.GetOr("token-file", "");
   if (*port == 0 && token_file.empty()) {

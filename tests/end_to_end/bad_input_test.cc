@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"VerdictIsAbsent",
                 {"why", "--log-dir", MakeTempDir("logs"), "j"},
                 1,
-                {"verdict.json: cannot be read: No such file"}},
+                {"verdict.json is not there: the job has not ended"}},
         BadCase{"VerdictIsCutOff",
                 {"why", "--log-dir", LogsWith("{\n \"job\": \"j\",\n \"outcome\": \"FAI"), "j"},
                 1,

@@ -309,7 +309,8 @@ TEST_F(ClusterTest, WhatCannotRunIsSaid) {
             absl::StrCat("cadre: cannot reach 127.0.0.1:", nobody,
                          ": connection refused; is 'cadre server' running there? --server names "
                          "another one; 'cadre run --standalone' has none, but a dashboard "
-                         "(--http)\n"));
+                         "(--http), and files that 'why' and 'timeline' read when it is over "
+                         "(--log-dir)\n"));
   const auto no_spec = Cadre({"submit", Token()});
   EXPECT_EQ(no_spec->Wait(kPatience), 65) << Said(*no_spec);
   const auto follow =
