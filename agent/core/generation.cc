@@ -71,7 +71,7 @@ void Generation::Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> kee
   if (!HasProcesses()) return;
   phase_ = Phase::kStopping;
   kept_ = std::move(keep);
-  keep_by_ = kept_.empty() ? MonoTime::Never() : now + grace;
+  keep_by_ = MonoTime::Never();
   reason_ = reason;
   grace_ = grace;
   grace_over_ =
@@ -83,11 +83,17 @@ void Generation::Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> kee
     waiting_stop_ = grace;
     return;
   }
+  if (!kept_.empty()) keep_by_ = now + grace;
   SendStop(grace);
 }
 
-void Generation::LookEnded() {
-  if (waiting_stop_) SendStop(*std::exchange(waiting_stop_, {}));
+// Workers hear of the stop now, so their time begins now.
+void Generation::LookEnded(MonoTime now) {
+  if (!waiting_stop_) return;
+  const absl::Duration grace = *std::exchange(waiting_stop_, {});
+  if (!kept_.empty()) keep_by_ = now + grace;
+  if (grace_over_ != MonoTime::Never()) grace_over_ = now + grace;
+  SendStop(grace);
 }
 
 void Generation::SendStop(absl::Duration grace) {

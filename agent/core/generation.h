@@ -43,7 +43,7 @@ class Generation {
   // with LookEnded(), unless there is no grace.
   void Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> keep, const std::string& reason,
             bool wait_for_look);
-  void LookEnded();
+  void LookEnded(MonoTime now);
   // They are killed because the server does not answer.
   void Fenced() { fenced_ = true; }
   // A new connection: the server hears everything again; one that lost its state and does not know

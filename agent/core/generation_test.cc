@@ -59,10 +59,19 @@ TEST_F(GenerationTest, Stopped_EndsWhenAllIsGone) {
 TEST_F(GenerationTest, StopThatWaitsForALook_GoesOutWithItsEnd) {
   generation_.Stop(At(2), absl::Seconds(5), {}, "", true);
   EXPECT_THAT(Stops(), IsEmpty());
-  generation_.LookEnded();
+  generation_.LookEnded(At(3));
   EXPECT_THAT(Stops(), ElementsAre("5s keep "));
-  generation_.LookEnded();
+  generation_.LookEnded(At(4));
   EXPECT_THAT(Stops(), IsEmpty());
+}
+
+// They hear of the stop when the look is over, which may take longer than their time.
+TEST_F(GenerationTest, StopThatWaitsForALook_LeavesTheKeptTheirWholeTime) {
+  generation_.Stop(At(2), absl::Seconds(3), {1}, "", true);
+  EXPECT_EQ(generation_.Deadline(true), MonoTime::Never());
+  generation_.LookEnded(At(6));
+  EXPECT_THAT(Stops(), ElementsAre("3s keep 1"));
+  EXPECT_EQ(generation_.Deadline(true), At(9));
 }
 
 TEST_F(GenerationTest, Kept_WaitForTheNextOne) {

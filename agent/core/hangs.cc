@@ -36,7 +36,7 @@ void AgentCore::Impl::ReportFindings() {
 }
 
 void AgentCore::Impl::OnEvidenceDone(uint64_t number) {
-  if (number == generation.id().number && hangs.End()) generation.LookEnded();
+  if (number == generation.id().number && hangs.End()) generation.LookEnded(now);
 }
 
 }  // namespace cadre::agent
