@@ -49,11 +49,18 @@ bool OfStore(absl::string_view line) {
   return false;
 }
 
+// Of Cadre's own library: `communicator "world": rank 1 is gone (process 17)`.
+bool OfCadre(absl::string_view line) {
+  return absl::StrContains(line, "communicator \"") &&
+         HasAny(line, {" is gone", " has left the communicator",
+                       " aborted the communicator"});  // the last one in older libraries
+}
+
 }  // namespace
 
 bool SaysPeerIsLost(absl::string_view said) {
   const std::string line = absl::AsciiStrToLower(said);
-  return OfGloo(line) || OfNccl(line) || OfStore(line);
+  return OfGloo(line) || OfNccl(line) || OfStore(line) || OfCadre(line);
 }
 
 }  // namespace cadre::rpc

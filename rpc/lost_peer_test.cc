@@ -51,6 +51,17 @@ TEST(LostPeer, WhatPyTorchsStoreSays) {
   }
 }
 
+TEST(LostPeer, WhatCadresLibrarySays) {
+  for (const char* line :
+       {"train: ABORTED: step 3, bucket 0: communicator \"world\": rank 1 has left the communicator: "
+        "its program ended, or it aborted or destroyed it",
+        "UNAVAILABLE: communicator \"world\": rank 1 is gone (process 17597)",
+        "ABORTED: communicator \"world\": rank 1 aborted the communicator; where the ranks are"}) {
+    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
+  }
+  EXPECT_FALSE(SaysPeerIsLost("the server is gone"));
+}
+
 TEST(LostPeer, NotWhatIsARanksOwn) {
   for (
       const char* line :

@@ -55,6 +55,18 @@ TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
   }
 }
 
+// As where one has less data than the others.
+TEST(RuntimeTest, OneRankEndsInOrderBeforeTheOthers_IsTheCause) {
+  for (const char* backend : {"shared_memory", "sockets"}) {
+    const auto run = StartStandalone({"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"),
+                                      "--", kOwnError, backend, "in_order"});
+    EXPECT_EQ(run->Wait(), 1) << Said(*run);
+    EXPECT_THAT(run->standard_error(),
+                HasSubstr(" ended with exit code 0 in generation 1 while others were still"))
+        << backend;
+  }
+}
+
 TEST(RuntimeTest, NotStartedByCadre_SaysSo) {
   auto run = RunToEnd({{kRuntimeProbe}, {{"CADRE_AGENT", ""}}, "", false});
   ASSERT_OK(run);

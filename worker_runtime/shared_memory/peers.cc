@@ -32,6 +32,13 @@ int CoresOfThisProcess() {
 
 bool HasCores(size_t ranks) { return CoresOfThisProcess() >= static_cast<int>(ranks); }
 
+// Whether it called Abort() or ended is not told.
+Status LeftError(int rank) {
+  return AbortedError(absl::StrCat("rank ", rank,
+                                   " has left the communicator: its program ended, or it aborted "
+                                   "or destroyed it"));
+}
+
 }  // namespace
 
 Peers::Peers(int rank, std::vector<ControlBlock*> blocks, const std::vector<pid_t>& pids)
@@ -113,12 +120,12 @@ Status Peers::RepeatReason(int peer, uint32_t gave_up) const {
       return DeadlineExceededError(absl::StrCat(
           "rank ", culprit, " did not come in time to what rank ", peer, " waited for"));
     case Reason::kCaller:
-      return AbortedError(absl::StrCat("rank ", culprit, " aborted the communicator"));
+      return LeftError(culprit);
     case Reason::kMismatch:
     case Reason::kNone:
       break;
   }
-  return AbortedError(absl::StrCat("rank ", peer, " aborted the communicator"));
+  return LeftError(peer);
 }
 
 void Peers::GiveUp(Reason reason, int culprit) {

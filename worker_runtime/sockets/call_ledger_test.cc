@@ -64,7 +64,7 @@ TEST(CallLedger, WhoLeavesIsMissedFromTheCallOnThatItHasNotDone) {
   EXPECT_OK(ledger.HearLeave(1, 1)) << "it has done its part";
   ledger.End();
   EXPECT_THAT(ledger.Begin("barrier"),
-              StatusIs(StatusCode::kAborted, HasSubstr("rank 1 aborted the communicator")));
+              StatusIs(StatusCode::kAborted, HasSubstr("rank 1 has left the communicator")));
   CallLedger waits(0, 2);
   ASSERT_OK(waits.Begin("barrier"));
   EXPECT_THAT(waits.HearLeave(1, 0), StatusIs(StatusCode::kAborted));

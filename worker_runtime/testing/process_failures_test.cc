@@ -84,7 +84,7 @@ constexpr Row kRows[] = {
     {"OtherOrder", Fault::kOtherOrder, StatusCode::kInvalidArgument, "rank $ a barrier", true},
     {"NotANumber", Fault::kNotANumber, StatusCode::kOutOfRange,
      "not finite in step 6: on rank $ of 'bias'", true},
-    {"ReturnsEarly", Fault::kReturnsEarly, StatusCode::kAborted, "rank $ aborted the communicator",
+    {"ReturnsEarly", Fault::kReturnsEarly, StatusCode::kAborted, "rank $ has left the communicator",
      false},
     {"ExitsEarly", Fault::kExitsEarly, StatusCode::kUnavailable, "rank $ is gone", false},
     {"NoData", Fault::kNoData, StatusCode::kOk, "", true},
@@ -307,7 +307,7 @@ class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
     EXPECT_OK(workers.observer().Set("died", ""));
     const Ended aborted = EndOf(workers, row.aborts), waited = EndOf(workers, row.waits);
     EXPECT_THAT(waited.status, StatusIs(StatusCode::kAborted,
-                                        HasSubstr(absl::StrCat("rank ", row.aborts, " aborted"))));
+                                        HasSubstr(absl::StrCat("rank ", row.aborts, " has left"))));
     EXPECT_OK(workers.observer().Set("over", ""));
     EXPECT_EQ(workers.WaitForAll(), kTold);
     return absl::ToChronoNanoseconds(waited.at - aborted.at);

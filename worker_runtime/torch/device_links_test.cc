@@ -261,7 +261,7 @@ void OnBrokenDevices(const std::function<void(Communicator&, Model&)>& expect, b
 TEST_F(DeviceLinksTest, WhereDevicesFailTheHostIsAskedForTheCause) {
   OnBrokenDevices(
       [](Communicator&, Model& model) {
-        EXPECT_THAT(model.Finish().status().message(), HasSubstr("rank 2 aborted"));
+        EXPECT_THAT(model.Finish().status().message(), HasSubstr("rank 2 has left"));
       },
       /*one_gives_up=*/true);
 }
