@@ -14,7 +14,8 @@
     if (!cadre_status.ok()) return cadre_status; \
   } while (false)
 
-// As above: CADRE_ASSIGN_OR_RETURN(const int fd, Open(path));
+// As above: CADRE_ASSIGN_OR_RETURN(const int fd, Open(path)); Several statements: it needs braces
+// behind an `if`.
 #define CADRE_ASSIGN_OR_RETURN(target, expression) \
   CADRE_ASSIGN_OR_RETURN_INNER(CADRE_CONCAT(cadre_result_, __LINE__), target, expression)
 #define CADRE_ASSIGN_OR_RETURN_INNER(result, target, expression) \
