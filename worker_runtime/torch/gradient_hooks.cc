@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/guarded.h"
 #include "cadre/torch/recomputation.h"
 #include "cadre/torch/tensors.h"
 #include "torch/csrc/autograd/function_hook.h"
@@ -236,7 +237,7 @@ void GradientHooks::OnReady(size_t i) {
       AtBackwardEnd([this] { OnBackwardEnd(); });
     }
   } catch (const std::exception& error) {
-    return Record(InternalError(std::string("a backward pass: ") + error.what()));
+    return Record(InternalError("a backward pass: " + OneLine(error)));
   }
   Take(i);
 }
@@ -250,6 +251,8 @@ void GradientHooks::Take(size_t i) {
     if (LivesInBucket(i) || !owners_.empty()) return Record(MarkReady(i));
     const torch::Tensor grad = trained_.tensors[i].grad();
     if (!routed_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
+    const Status dense = CheckDense(i);
+    if (!dense.ok()) return Record(dense);
         grad.scalar_type() == views_[i].scalar_type()) {
       Record(reducer_->MarkReady(i, grad.data_ptr()));
     } else {
@@ -258,7 +261,8 @@ void GradientHooks::Take(size_t i) {
     }
     trained_.tensors[i].mutable_grad() = views_[i];
   } catch (const std::exception& error) {
-    Record(InternalError("gradient of '" + reducer_->parameters()[i].name + "': " + error.what()));
+    Record(
+        InternalError("gradient of '" + reducer_->parameters()[i].name + "': " + OneLine(error)));
   }
 }
 
@@ -316,7 +320,7 @@ void GradientHooks::FinishPending() {
     FinishSynchronized();
     routed_->CurrentWaits();
   } catch (const std::exception& error) {
-    Record(InternalError(std::string("gradients from their device: ") + error.what()));
+    Record(InternalError("gradients from their device: " + OneLine(error)));
   }
 }
 
@@ -339,7 +343,7 @@ void GradientHooks::OnBackwardEnd() {
     const std::lock_guard<std::mutex> lock(mutex_);
     report_ = StepReport();
   } catch (const std::exception& error) {
-    Record(InternalError(std::string("end of the backward pass: ") + error.what()));
+    Record(InternalError("end of the backward pass: " + OneLine(error)));
   }
 }
 

@@ -1,0 +1,65 @@
+// What DataParallel says about a model or options that it cannot work with.
+#include <chrono>
+#include <memory>
+#include <sstream>
+
+#include "base/status_matchers.h"
+#include "cadre/torch/data_parallel.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/nn/module.h"
+#include "torch/nn/modules/embedding.h"
+#include "torch/serialize/input-archive.h"
+#include "torch/serialize/output-archive.h"
+#include "worker_runtime/torch/ranks_for_test.h"
+
+namespace cadre::nn {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Words : torch::nn::Module {
+  explicit Words(bool sparse)
+      : e(register_module(
+            "e", torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).sparse(sparse)))) {}
+  torch::Tensor forward() { return e->forward(torch::zeros({1}, torch::kInt64)).sum(); }
+  torch::nn::Embedding e;
+};
+
+struct Net : torch::nn::Module {
+  Net()
+      : a(register_parameter("a", torch::ones({3}))),
+        b(register_parameter("b", torch::ones({2}))) {}
+  torch::Tensor forward(float input) { return (a * input).sum() + (b * input).sum(); }
+  torch::Tensor a, b;
+};
+
+using Model = DataParallel<Net>;
+
+TEST(DataParallelErrors, ASparseGradientIsNamedInOneLine) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto words = std::make_shared<Words>(true);
+    auto model = DataParallel<Words>::Create(words, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    (*model)->forward().backward();
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kUnimplemented,
+                         AllOf(HasSubstr("the gradient of 'e.weight' is sparse"),
+                               HasSubstr("sparse(false)"), Not(HasSubstr("\n")))));
+  });
+}
+
+TEST(DataParallelErrors, ADenseGradientOfAnEmbeddingIsReduced) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto words = std::make_shared<Words>(false);
+    auto model = DataParallel<Words>::Create(words, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    (*model)->forward().backward();
+    EXPECT_OK((*model)->Finish());
+  });
+}
+
+}  // namespace
+}  // namespace cadre::nn
