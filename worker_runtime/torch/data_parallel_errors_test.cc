@@ -61,5 +61,25 @@ TEST(DataParallelErrors, ADenseGradientOfAnEmbeddingIsReduced) {
   });
 }
 
+TEST(DataParallelErrors, WhoLoadsAfterCreateHearsThatItComesBefore) {
+  OnEachRank(1, [](Communicator& communicator) {
+    std::stringstream saved;
+    torch::serialize::OutputArchive out;
+    Net().save(out);
+    out.save_to(saved);
+    auto net = std::make_shared<Net>();
+    auto model = Model::Create(net, communicator, SmallBuckets());
+    ASSERT_OK(model);
+    torch::serialize::InputArchive in;
+    in.load_from(saved);
+    net->load(in);
+    (*model)->forward(1).backward();
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("'a' was given other storage"),
+                               HasSubstr("load or convert the model before Create()"))));
+  });
+}
+
 }  // namespace
 }  // namespace cadre::nn

@@ -54,9 +54,9 @@ Status GradientHooks::CheckHooksAlive() const {
         trained_.tensors[i].data_ptr() == storages_[i]) {
       continue;
     }
-    return FailedPreconditionError(
-        "parameter '" + reducer_->parameters()[i].name +
-        "' was given other storage after it was made data-parallel; convert the model first");
+    return FailedPreconditionError("parameter '" + reducer_->parameters()[i].name +
+                                   "' was given other storage after it was made data-parallel; "
+                                   "load or convert the model before Create()");
   }
   for (const auto& [name, parameter] : frozen_) {
     if (!parameter.requires_grad()) continue;

@@ -170,7 +170,7 @@ Status ShardedOptimizer::CheckParameter(const Place& place, const torch::Tensor&
     what =
         "is not at its place in the optimizer's group " + std::to_string(place.group) + " any more";
   } else if (now.data_ptr() != place.storage) {
-    what = "was given other storage; convert the model first";
+    what = "was given other storage; load or convert the model before Create()";
   } else if (now.requires_grad() != place.trained) {
     what = std::string("was ") + (place.trained ? "frozen" : "thawed") +
            "; save the state, make a new ShardedOptimizer, and load it there";
