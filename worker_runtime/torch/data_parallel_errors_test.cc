@@ -81,5 +81,16 @@ TEST(DataParallelErrors, WhoLoadsAfterCreateHearsThatItComesBefore) {
   });
 }
 
+TEST(DataParallelErrors, ARankThatFroze) {
+  OnEachRank(2, [](Communicator& communicator) {
+    auto net = std::make_shared<Net>();
+    if (communicator.rank() == 1) net->a.set_requires_grad(false);
+    EXPECT_THAT(Model::Create(net, communicator, SmallBuckets()),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("'a' float32 with 3 elements [3] on rank 0"),
+                               HasSubstr("train the same parameters of it (requires_grad)"))));
+  });
+}
+
 }  // namespace
 }  // namespace cadre::nn
