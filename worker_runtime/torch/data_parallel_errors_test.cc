@@ -92,5 +92,28 @@ TEST(DataParallelErrors, ARankThatFroze) {
   });
 }
 
+TEST(DataParallelErrors, ThereIsNoModule) {
+  OnEachRank(1, [](Communicator& communicator) {
+    EXPECT_THAT(Model::Create(nullptr, communicator, SmallBuckets()),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("null")));
+  });
+}
+
+TEST(DataParallelErrors, ATimeoutThatIsNone) {
+  for (const int seconds : {0, -1}) {
+    OnEachRank(2, [seconds](Communicator& communicator) {
+      DataParallelOptions options = SmallBuckets();
+      options.timeout = std::chrono::seconds(seconds);
+      EXPECT_THAT(
+          Model::Create(std::make_shared<Net>(), communicator, options),
+          StatusIs(StatusCode::kInvalidArgument, HasSubstr("DataParallelOptions::timeout is ")));
+      options = SmallBuckets();
+      options.reducer.timeout = std::chrono::seconds(seconds);
+      EXPECT_THAT(Model::Create(std::make_shared<Net>(), communicator, options),
+                  StatusIs(StatusCode::kInvalidArgument, HasSubstr("ReducerOptions::timeout is ")));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace cadre::nn

@@ -6,9 +6,19 @@
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/gradient_hooks.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/csrc/autograd/variable.h"
 
 namespace cadre::nn {
+
+Status GradientHooks::CheckArguments(const torch::nn::Module* module,
+                                     const DataParallelOptions& options) {
+  if (module == nullptr) {
+    return InvalidArgumentError("the module that is to be made data-parallel is null");
+  }
+  CADRE_RETURN_IF_ERROR(CheckTimeout("DataParallelOptions::timeout", options.timeout));
+  return CheckTimeout("ReducerOptions::timeout", options.reducer.timeout);
+}
 
 Status GradientHooks::AssignOwners(const OwnerOf& owner_of) {
   if (options_.reducer.hook != nullptr) {

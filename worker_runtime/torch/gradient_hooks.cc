@@ -46,6 +46,12 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
 Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
     DataParallelOptions options, const OwnerOf& owner_of) {
+  const Status arguments = CheckArguments(module.get(), options);
+  if (!arguments.ok()) {
+    // The others wait for this rank's parameters.
+    communicator.Abort();
+    return arguments;
+  }
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   Result<NamedTensors> trained = TrainedParameters(*module);
   Status usable = trained.status();
@@ -54,7 +60,6 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     if (owner_of != nullptr) usable = hooks->AssignOwners(owner_of);
   }
   if (!usable.ok()) {
-    // The others wait for this rank's parameters.
     communicator.Abort();
     return usable;
   }
@@ -246,13 +251,13 @@ void GradientHooks::OnReady(size_t i) {
 void GradientHooks::Take(size_t i) {
   try {
     const torch::NoGradGuard no_grad;
+    const Status dense = CheckDense(i);
+    if (!dense.ok()) return Record(dense);
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
     if (LivesInBucket(i) || !owners_.empty()) return Record(MarkReady(i));
     const torch::Tensor grad = trained_.tensors[i].grad();
     if (!routed_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
-    const Status dense = CheckDense(i);
-    if (!dense.ok()) return Record(dense);
         grad.scalar_type() == views_[i].scalar_type()) {
       Record(reducer_->MarkReady(i, grad.data_ptr()));
     } else {

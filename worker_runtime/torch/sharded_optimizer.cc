@@ -12,6 +12,7 @@
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -60,6 +61,7 @@ Result<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
 }
 
 Status ShardedOptimizer::AddPlaces(const torch::nn::Module& module) {
+  CADRE_RETURN_IF_ERROR(CheckTimeout("ShardedOptimizerOptions::timeout", options_.timeout));
   const Status usable = CheckStepsEachAlone(optimizer_);
   if (!usable.ok()) return InvalidArgumentError(Mine() + usable.message());
   std::map<const void*, std::string> names;
