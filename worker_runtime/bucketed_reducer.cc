@@ -196,17 +196,11 @@ Result<bool> BucketedReducer::Claim(size_t i) {
 
 void BucketedReducer::Contribute(size_t i, const void* gradient) {
   const Buffer& place = reduction_.buckets().Gradient(i);
-  bool finite = true;
-  if (options_.non_finite == NonFinite::kIgnore) {
-    if (gradient != place.data && place.count > 0) {
-      std::memcpy(place.data, gradient, place.count * SizeOf(place.type));
-    }
-  } else if (gradient != place.data) {
-    finite = reduce::CopyAndCheckFinite(place, gradient);
-  } else {
-    finite = reduce::IsFinite(place);
+  if (options_.non_finite != NonFinite::kIgnore) {
+    if (!reduce::CopyAndCheckFinite(place, gradient)) MarkNotFinite(i);
+  } else if (gradient != place.data && place.count > 0) {
+    std::memcpy(place.data, gradient, place.count * SizeOf(place.type));
   }
-  if (!finite) MarkNotFinite(i);
 }
 
 void BucketedReducer::NoteReady(size_t i) {
@@ -341,6 +335,12 @@ Status BucketedReducer::Judge(const reduce::StepSummaries& summaries, StepReport
   report.weight = summaries.uneven ? summaries.weight : communicator_.size();
   report.used = summaries.used;
   report.reason = reduce::DescribeNonFinite(summaries, parameters_, step_);
+  // What a hook made is the same on all ranks, which therefore decide alike without asking.
+  if (report.reason.empty() && options_.hook != nullptr && options_.hook->KeepsReplicasEqual() &&
+      options_.non_finite != NonFinite::kIgnore) {
+    report.reason =
+        reduce::DescribeNonFiniteFromHook(reduction_.buckets(), summaries.used, parameters_, step_);
+  }
   if (report.reason.empty()) return OkStatus();
   if (options_.non_finite == NonFinite::kError) return OutOfRangeError(report.reason);
   report.skipped = true;

@@ -254,6 +254,13 @@ TEST_F(CheckpointDirectoryTest, CheckWithoutReadingSeesTheLength) {
   EXPECT_THAT(directory().Check("step_5_g3", false), StatusIs(StatusCode::kDataLoss));
 }
 
+TEST_F(CheckpointDirectoryTest, AnEmptyNameIsRefusedAtOnce) {
+  const auto empty_name = StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty name"));
+  const CheckpointDirectory nameless("");
+  EXPECT_THAT(nameless.FindNewest(), empty_name);
+  EXPECT_THAT(nameless.Save(1, 1, Bytes("x"), NoFence), empty_name);
+}
+
 TEST_F(CheckpointDirectoryTest, SaysThatTheDirectoryCannotBeMade) {
   const CheckpointDirectory nowhere("/proc/checkpoints");
   EXPECT_THAT(nowhere.Save(1, 1, Bytes("x"), NoFence).message(), HasSubstr("/proc/checkpoints"));

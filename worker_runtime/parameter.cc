@@ -146,7 +146,10 @@ Status CheckSameParameters(Communicator& communicator, Span<const Parameter> par
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const char* complaint = all.data() + rank * kVerdictBytes;
     if (*complaint == '\0') continue;
-    return InvalidArgumentError(absl::StrCat(complaint, "; all ranks must build the same model"));
+    return InvalidArgumentError(
+        absl::StrCat(complaint,
+                     "; all ranks must build the same model and train the same parameters of it "
+                     "(requires_grad)"));
   }
   return OkStatus();
 }

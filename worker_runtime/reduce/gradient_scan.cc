@@ -36,6 +36,7 @@ bool IsFinite(const Buffer& buffer) {
 }
 
 bool CopyAndCheckFinite(const Buffer& target, const void* source) {
+  if (source == target.data) return IsFinite(target);
   const size_t element = SizeOf(target.type);
   const size_t block = kBlockBytes / element;
   bool finite = true;

@@ -11,7 +11,8 @@ namespace cadre::reduce {
 // kFloat32 and kFloat64; other types count as finite.
 bool IsFinite(const Buffer& buffer);
 
-// Copies `source` into `target`, which do not overlap, and tells whether all of it is finite.
+// Copies `source` into `target`, and tells whether all of it is finite. They do not overlap, unless
+// they are the same memory, which is looked at where it is.
 bool CopyAndCheckFinite(const Buffer& target, const void* source);
 
 }  // namespace cadre::reduce

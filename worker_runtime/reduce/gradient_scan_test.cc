@@ -42,6 +42,14 @@ TYPED_TEST(GradientScan, CopiesAllOfIt) {
   EXPECT_EQ(target, source);
 }
 
+TYPED_TEST(GradientScan, LooksAtWhatIsInItsPlaceAlready) {
+  std::vector<TypeParam> values(9001, 1);
+  const Buffer place{values.data(), values.size(), this->kType};
+  EXPECT_TRUE(CopyAndCheckFinite(place, values.data()));
+  values[9000] = std::numeric_limits<TypeParam>::infinity();
+  EXPECT_FALSE(CopyAndCheckFinite(place, values.data()));
+}
+
 TEST(GradientScanOfNothing, IsFinite) {
   EXPECT_TRUE(IsFinite({nullptr, 0, DataType::kFloat32}));
   std::vector<int64_t> integers(3, -1);

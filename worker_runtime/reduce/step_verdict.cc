@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "worker_runtime/reduce/gradient_buckets.h"
+#include "worker_runtime/reduce/gradient_scan.h"
 
 namespace cadre::reduce {
 
@@ -27,6 +28,19 @@ std::string DescribeNonFinite(const StepSummaries& summaries, Span<const Paramet
   if (found.empty()) return "";
   return absl::StrCat("a gradient is not finite in step ", step,
                       late ? " or the one before it" : "", ": on ", JoinNames(std::move(found)));
+}
+
+std::string DescribeNonFiniteFromHook(const GradientBuckets& buckets, const std::vector<bool>& used,
+                                      Span<const Parameter> parameters, int64_t step) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!used[i] || IsFinite(buckets.Gradient(i))) continue;
+    return absl::StrCat(
+        "the gradient of '", absl::CHexEscape(parameters[i].name), "' is not finite in step ", step,
+        " after the communication hook, although the gradients of all ranks were finite before it; "
+        "where the hook sends float16, nothing above 65504 fits: scale the loss down, clip before "
+        "the hook (ClippingHook) or send bfloat16 (Bf16Hook)");
+  }
+  return "";
 }
 
 Status CheckDrift(Communicator& communicator, Span<const Parameter> parameters,

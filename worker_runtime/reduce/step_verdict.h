@@ -12,6 +12,7 @@
 #include "cadre/parameter.h"
 #include "cadre/span.h"
 #include "cadre/status.h"
+#include "worker_runtime/reduce/gradient_buckets.h"
 #include "worker_runtime/reduce/step_tail.h"
 
 namespace cadre::reduce {
@@ -19,6 +20,12 @@ namespace cadre::reduce {
 // Whose gradients are not finite, and of what; empty where all are. Pure.
 std::string DescribeNonFinite(const StepSummaries& summaries, Span<const Parameter> parameters,
                               int64_t step);
+
+// The first gradient that is not finite in `buckets` after a hook, although those that it was given
+// were; empty where all are. One that no rank used is left out: its place is to get back what it
+// held. Pure.
+std::string DescribeNonFiniteFromHook(const GradientBuckets& buckets, const std::vector<bool>& used,
+                                      Span<const Parameter> parameters, int64_t step);
 
 // Collective where any rank drifted: DATA_LOSS, naming the first parameter that differs.
 Status CheckDrift(Communicator& communicator, Span<const Parameter> parameters,

@@ -6,6 +6,8 @@
 
 #include <exception>
 
+#include "cadre/torch/guarded.h"
+
 namespace cadre {
 namespace {
 
@@ -35,7 +37,7 @@ Status SaveArchive(torch::serialize::OutputArchive& archive, const std::string& 
       return size;
     });
   } catch (const std::exception& error) {
-    status.Update(InternalError("cannot write " + path + ": " + error.what()));
+    status.Update(InternalError("cannot write " + path + ": " + nn::OneLine(error)));
   }
   if (close(fd) != 0) status.Update(Failed(path));
   return status;

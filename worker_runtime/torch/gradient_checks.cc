@@ -6,9 +6,19 @@
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/gradient_hooks.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/csrc/autograd/variable.h"
 
 namespace cadre::nn {
+
+Status GradientHooks::CheckArguments(const torch::nn::Module* module,
+                                     const DataParallelOptions& options) {
+  if (module == nullptr) {
+    return InvalidArgumentError("the module that is to be made data-parallel is null");
+  }
+  CADRE_RETURN_IF_ERROR(CheckTimeout("DataParallelOptions::timeout", options.timeout));
+  return CheckTimeout("ReducerOptions::timeout", options.reducer.timeout);
+}
 
 Status GradientHooks::AssignOwners(const OwnerOf& owner_of) {
   if (options_.reducer.hook != nullptr) {
@@ -38,6 +48,15 @@ std::vector<Parameter> GradientHooks::OwnParameters() const {
   return own;
 }
 
+// A bucket has a place for every element, and ranks have different elements of a sparse gradient.
+Status GradientHooks::CheckDense(size_t i) const {
+  if (!trained_.tensors[i].grad().is_sparse()) return OkStatus();
+  return UnimplementedError("rank " + std::to_string(communicator_.rank()) + ": the gradient of '" +
+                            trained_.parameters[i].name +
+                            "' is sparse, and only dense ones are reduced; build its module "
+                            "without sparse gradients (EmbeddingOptions::sparse(false))");
+}
+
 Status GradientHooks::CheckHooksAlive() const {
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(trained_.tensors[i]) ==
@@ -45,9 +64,9 @@ Status GradientHooks::CheckHooksAlive() const {
         trained_.tensors[i].data_ptr() == storages_[i]) {
       continue;
     }
-    return FailedPreconditionError(
-        "parameter '" + reducer_->parameters()[i].name +
-        "' was given other storage after it was made data-parallel; convert the model first");
+    return FailedPreconditionError("parameter '" + reducer_->parameters()[i].name +
+                                   "' was given other storage after it was made data-parallel; "
+                                   "load or convert the model before Create()");
   }
   for (const auto& [name, parameter] : frozen_) {
     if (!parameter.requires_grad()) continue;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/guarded.h"
 #include "cadre/torch/recomputation.h"
 #include "cadre/torch/tensors.h"
 #include "torch/csrc/autograd/function_hook.h"
@@ -45,6 +46,12 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
 Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
     DataParallelOptions options, const OwnerOf& owner_of) {
+  const Status arguments = CheckArguments(module.get(), options);
+  if (!arguments.ok()) {
+    // The others wait for this rank's parameters.
+    communicator.Abort();
+    return arguments;
+  }
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   Result<NamedTensors> trained = TrainedParameters(*module);
   Status usable = trained.status();
@@ -53,7 +60,6 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     if (owner_of != nullptr) usable = hooks->AssignOwners(owner_of);
   }
   if (!usable.ok()) {
-    // The others wait for this rank's parameters.
     communicator.Abort();
     return usable;
   }
@@ -236,7 +242,7 @@ void GradientHooks::OnReady(size_t i) {
       AtBackwardEnd([this] { OnBackwardEnd(); });
     }
   } catch (const std::exception& error) {
-    return Record(InternalError(std::string("a backward pass: ") + error.what()));
+    return Record(InternalError("a backward pass: " + OneLine(error)));
   }
   Take(i);
 }
@@ -245,6 +251,8 @@ void GradientHooks::OnReady(size_t i) {
 void GradientHooks::Take(size_t i) {
   try {
     const torch::NoGradGuard no_grad;
+    const Status dense = CheckDense(i);
+    if (!dense.ok()) return Record(dense);
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
     if (LivesInBucket(i) || !owners_.empty()) return Record(MarkReady(i));
@@ -258,7 +266,8 @@ void GradientHooks::Take(size_t i) {
     }
     trained_.tensors[i].mutable_grad() = views_[i];
   } catch (const std::exception& error) {
-    Record(InternalError("gradient of '" + reducer_->parameters()[i].name + "': " + error.what()));
+    Record(
+        InternalError("gradient of '" + reducer_->parameters()[i].name + "': " + OneLine(error)));
   }
 }
 
@@ -316,7 +325,7 @@ void GradientHooks::FinishPending() {
     FinishSynchronized();
     routed_->CurrentWaits();
   } catch (const std::exception& error) {
-    Record(InternalError(std::string("gradients from their device: ") + error.what()));
+    Record(InternalError("gradients from their device: " + OneLine(error)));
   }
 }
 
@@ -339,7 +348,7 @@ void GradientHooks::OnBackwardEnd() {
     const std::lock_guard<std::mutex> lock(mutex_);
     report_ = StepReport();
   } catch (const std::exception& error) {
-    Record(InternalError(std::string("end of the backward pass: ") + error.what()));
+    Record(InternalError("end of the backward pass: " + OneLine(error)));
   }
 }
 

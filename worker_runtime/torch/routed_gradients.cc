@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/guarded.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
@@ -216,7 +217,7 @@ Status RoutedGradients::Hand(const Delivery& delivery) {
       return stopping_;
     });
   } catch (const std::exception& error) {
-    return InternalError("gradients on " + route.stream().device().str() + ": " + error.what());
+    return InternalError("gradients on " + route.stream().device().str() + ": " + OneLine(error));
   }
 }
 

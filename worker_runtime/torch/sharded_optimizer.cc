@@ -12,6 +12,7 @@
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -60,6 +61,7 @@ Result<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
 }
 
 Status ShardedOptimizer::AddPlaces(const torch::nn::Module& module) {
+  CADRE_RETURN_IF_ERROR(CheckTimeout("ShardedOptimizerOptions::timeout", options_.timeout));
   const Status usable = CheckStepsEachAlone(optimizer_);
   if (!usable.ok()) return InvalidArgumentError(Mine() + usable.message());
   std::map<const void*, std::string> names;
@@ -170,7 +172,7 @@ Status ShardedOptimizer::CheckParameter(const Place& place, const torch::Tensor&
     what =
         "is not at its place in the optimizer's group " + std::to_string(place.group) + " any more";
   } else if (now.data_ptr() != place.storage) {
-    what = "was given other storage; convert the model first";
+    what = "was given other storage; load or convert the model before Create()";
   } else if (now.requires_grad() != place.trained) {
     what = std::string("was ") + (place.trained ? "frozen" : "thawed") +
            "; save the state, make a new ShardedOptimizer, and load it there";

@@ -45,7 +45,7 @@ class CheckpointDirectory {
   using Fence = std::function<Status()>;
 
   // Keeps the newest `keep` checkpoints, at least 2: the one before the newest is what a damaged
-  // one falls back to.
+  // one falls back to. With an empty name every save and every search is INVALID_ARGUMENT.
   explicit CheckpointDirectory(std::string directory, int keep = 2);
 
   const std::string& directory() const { return directory_; }
@@ -75,6 +75,7 @@ class CheckpointDirectory {
  private:
   std::string Path(std::string_view name) const;
   std::string TemporaryPath(uint64_t generation, std::string_view name) const;
+  Status CheckNamed() const;
   Status Prepare(uint64_t generation) const;
   Status Write(const std::string& temporary, int64_t step, const Writer& writer) const;
   Status Commit(const std::string& temporary, const std::string& name, uint64_t generation,

@@ -44,9 +44,13 @@ namespace progress {
 class ProgressPage;
 }  // namespace progress
 
-// The outcome of a step in which some rank's gradient is NaN or infinite.
+// The outcome of a step in which some rank's gradient is NaN or infinite. What comes out of a hook
+// is looked at, too, since it may exchange less than a float holds: one pass over the result. Not
+// looked at again are averages without a hook, which are made in the gradients' own type, and what
+// comes out of a hook that lets replicas differ.
 enum class NonFinite {
-  // Finish() fails on all ranks, naming the rank, the parameter and the step.
+  // Finish() fails on all ranks, naming the rank, the parameter and the step. Where it is the hook
+  // that made it so, no rank: the gradients of all were finite.
   kError,
   // It succeeds on all ranks with report.skipped set: no optimizer may step.
   kSkip,
@@ -84,7 +88,7 @@ struct StepReport {
   bool synchronized = false;
   // Gradients must not be used. On all ranks alike.
   bool skipped = false;
-  // With skipped: whose gradients are not finite.
+  // With skipped: whose gradients are not finite, or that they are not after the hook.
   std::string reason;
   // Of all ranks together; 0: no rank had data, and no gradient changed.
   double weight = 0;
@@ -151,7 +155,8 @@ class Reducer {
   // Waits until all gradients hold the average.
   //   DEADLINE_EXCEEDED    names the bucket that some rank did not reduce
   //   INVALID_ARGUMENT     the ranks reduced different things, or are in different steps
-  //   OUT_OF_RANGE         a gradient is not finite: rank, parameter, step
+  //   OUT_OF_RANGE         a gradient is not finite: rank, parameter, step; or is not after the
+  //                        hook: parameter, step
   //   DATA_LOSS            the ranks' parameters have become different: parameter, ranks, step
   //   FAILED_PRECONDITION  with static_graph: names the gradients that are not as in the first step
   virtual Result<StepReport> Finish(std::chrono::nanoseconds timeout) = 0;

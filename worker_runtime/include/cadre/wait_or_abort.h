@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "cadre/communicator.h"
 #include "cadre/status.h"
@@ -18,6 +19,9 @@ constexpr std::chrono::nanoseconds kAbortGrace = std::chrono::seconds(5);
 // wrong first.
 Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work,
                    std::chrono::nanoseconds timeout);
+
+// INVALID_ARGUMENT, naming the option: nothing comes in no time.
+Status CheckTimeout(const std::string& option, std::chrono::nanoseconds timeout);
 
 }  // namespace cadre
 

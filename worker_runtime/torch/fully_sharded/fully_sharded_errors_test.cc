@@ -1,4 +1,5 @@
 // What is wrong with a fully sharded model, and that it is said.
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -63,6 +64,24 @@ TEST(FullyShardedErrors, AUnitThatIsNamedTwice) {
     const auto net = std::make_shared<UnitNet>();
     EXPECT_THAT(Model::Create(net, {"block0", "block0"}, communicator, UnitOptions()).status(),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("'block0' twice")));
+  });
+}
+
+TEST(FullyShardedErrors, AModuleThatIsNull) {
+  OnEachRank(1, [](Communicator& communicator) {
+    EXPECT_THAT(Model::Create(nullptr, {}, communicator, UnitOptions()).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("is null")));
+  });
+}
+
+TEST(FullyShardedErrors, ATimeoutOfZero) {
+  OnEachRank(2, [](Communicator& communicator) {
+    FullyShardedOptions options = UnitOptions();
+    options.timeout = std::chrono::seconds(0);
+    const auto net = std::make_shared<UnitNet>();
+    EXPECT_THAT(
+        Model::Create(net, net->units(), communicator, options).status(),
+        StatusIs(StatusCode::kInvalidArgument, HasSubstr("FullyShardedOptions::timeout is 0 ns")));
   });
 }
 

@@ -12,6 +12,7 @@
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -85,6 +86,10 @@ Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
       new FullyShardedUnits(std::move(module), communicator, std::move(options)));
   // The others wait for this rank's parameters.
   CADRE_RETURN_IF_ERROR(result->Fail(Guarded("sharding of a model", [&]() -> Status {
+    if (result->module_ == nullptr) {
+      return InvalidArgumentError(result->Mine() + "the module that is to be sharded is null");
+    }
+    CADRE_RETURN_IF_ERROR(CheckTimeout("FullyShardedOptions::timeout", result->options_.timeout));
     CADRE_RETURN_IF_ERROR(result->AddUnits(units));
     CADRE_RETURN_IF_ERROR(result->AssignParameters());
     return result->Begin();

@@ -9,7 +9,8 @@
 //   CADRE_RETURN_IF_ERROR(model->Finish().status());
 //   optimizer.step();
 //
-// Save and load module() itself: names carry no prefix.
+// Save and load module() itself: names carry no prefix. Loading, like to(), gives parameters other
+// storage, and comes before Create().
 #ifndef CADRE_TORCH_DATA_PARALLEL_H_
 #define CADRE_TORCH_DATA_PARALLEL_H_
 

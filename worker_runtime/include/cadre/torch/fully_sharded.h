@@ -48,7 +48,8 @@ class FullySharded {
   // within another: a parameter belongs to the innermost.
   //   INVALID_ARGUMENT  naming the parameter and the rank: the ranks differ; a parameter is shared
   //                     by two units, of no floating type, or on another device than the others;
-  //                     there is no submodule of a name; options.replicas does not fit
+  //                     there is no submodule of a name; options.replicas does not fit; the
+  //                     module is null, or the timeout not more than zero
   //   FAILED_PRECONDITION  the module is sharded already
   static Result<std::unique_ptr<FullySharded>> Create(std::shared_ptr<Module> module,
                                                       const std::vector<std::string>& units,

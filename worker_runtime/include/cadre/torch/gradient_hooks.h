@@ -48,7 +48,8 @@ class GradientHooks {
  public:
   using OwnerOf = std::function<int(const torch::Tensor&)>;
 
-  // Collective; errors as Reducer::Create(). With `owner_of` each gradient goes to one rank alone;
+  // Collective; errors as Reducer::Create(). INVALID_ARGUMENT: the module is null, or a timeout is
+  // not more than zero. With `owner_of` each gradient goes to one rank alone;
   // INVALID_ARGUMENT, naming the parameter: it has no owner (-1).
   static Result<std::unique_ptr<GradientHooks>> Create(std::shared_ptr<torch::nn::Module> module,
                                                        Communicator& communicator,
@@ -85,6 +86,7 @@ class GradientHooks {
   GradientHooks(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                 DataParallelOptions options);
 
+  static Status CheckArguments(const torch::nn::Module* module, const DataParallelOptions& options);
   // Those whose memory is the tensor's own.
   std::vector<Parameter> OwnParameters() const;
   // Decides where the gradients are reduced.
@@ -93,6 +95,7 @@ class GradientHooks {
   enum class Step { kNone, kLocal, kSynchronized };
 
   Status Prepare(double weight);
+  Status CheckDense(size_t i) const;
   Status CheckHooksAlive() const;
   Status AssignOwners(const OwnerOf& owner_of);
   Status CheckNotBypassed();

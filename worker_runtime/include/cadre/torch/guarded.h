@@ -10,17 +10,21 @@
 
 namespace cadre::nn {
 
-// What `body` returns, or INTERNAL with `what` and the exception's text on one line, without the
-// backtrace that libtorch adds.
+// The exception's text on one line, without the backtrace that libtorch adds.
+inline std::string OneLine(const std::exception& error) {
+  std::string why = error.what();
+  why.erase(std::min(why.find("\nException raised from "), why.size()));
+  std::replace(why.begin(), why.end(), '\n', ' ');
+  return why;
+}
+
+// What `body` returns, or INTERNAL with `what` and the exception's text as above.
 template <typename Body>
 Status Guarded(const std::string& what, const Body& body) {
   try {
     return body();
   } catch (const std::exception& error) {
-    std::string why = error.what();
-    why.erase(std::min(why.find("\nException raised from "), why.size()));
-    std::replace(why.begin(), why.end(), '\n', ' ');
-    return InternalError(what + ": " + why);
+    return InternalError(what + ": " + OneLine(error));
   }
 }
 
