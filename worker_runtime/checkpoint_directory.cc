@@ -74,6 +74,12 @@ std::optional<uint64_t> TemporaryGeneration(absl::string_view name) {
   return generation;
 }
 
+Status CheckNamed(const std::string& directory) {
+  if (!directory.empty()) return OkStatus();
+  return InvalidArgumentError(
+      "the checkpoint directory has an empty name; name a directory that all nodes see");
+}
+
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(std::string directory, int keep)
@@ -108,14 +114,8 @@ Status CheckpointDirectory::Save(int64_t step, uint64_t generation, const Writer
 }
 
 // Without a name its files would be those of the root directory.
-Status CheckpointDirectory::CheckNamed() const {
-  if (!directory_.empty()) return OkStatus();
-  return InvalidArgumentError(
-      "the checkpoint directory has an empty name; name a directory that all nodes see");
-}
-
 Status CheckpointDirectory::Prepare(uint64_t generation) const {
-  RETURN_IF_ERROR(CheckNamed());
+  RETURN_IF_ERROR(CheckNamed(directory_));
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error) {
@@ -185,7 +185,7 @@ void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
 }
 
 Result<std::vector<Checkpoint>> CheckpointDirectory::Candidates(std::string* warning) const {
-  RETURN_IF_ERROR(CheckNamed());
+  RETURN_IF_ERROR(CheckNamed(directory_));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, List(directory_));
   std::vector<Checkpoint> found;
   for (const std::string& name : names) {

@@ -13,10 +13,4 @@ Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work
   return status;
 }
 
-Status CheckTimeout(const std::string& option, std::chrono::nanoseconds timeout) {
-  if (timeout > std::chrono::nanoseconds(0)) return OkStatus();
-  return InvalidArgumentError(option + " is " + std::to_string(timeout.count()) +
-                              " ns; a timeout must be more than zero");
-}
-
 }  // namespace cadre

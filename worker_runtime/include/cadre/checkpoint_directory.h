@@ -75,7 +75,6 @@ class CheckpointDirectory {
  private:
   std::string Path(std::string_view name) const;
   std::string TemporaryPath(uint64_t generation, std::string_view name) const;
-  Status CheckNamed() const;
   Status Prepare(uint64_t generation) const;
   Status Write(const std::string& temporary, int64_t step, const Writer& writer) const;
   Status Commit(const std::string& temporary, const std::string& name, uint64_t generation,

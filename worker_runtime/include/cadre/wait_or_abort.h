@@ -21,7 +21,11 @@ Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work
                    std::chrono::nanoseconds timeout);
 
 // INVALID_ARGUMENT, naming the option: nothing comes in no time.
-Status CheckTimeout(const std::string& option, std::chrono::nanoseconds timeout);
+inline Status CheckTimeout(const std::string& option, std::chrono::nanoseconds timeout) {
+  if (timeout > std::chrono::nanoseconds(0)) return OkStatus();
+  return InvalidArgumentError(option + " is " + std::to_string(timeout.count()) +
+                              " ns; a timeout must be more than zero");
+}
 
 }  // namespace cadre
 
