@@ -53,7 +53,8 @@ TEST(LostPeer, WhatPyTorchsStoreSays) {
 
 TEST(LostPeer, WhatCadresLibrarySays) {
   for (const char* line :
-       {"train: ABORTED: step 3, bucket 0: communicator \"world\": rank 1 has left the communicator: "
+       {"train: ABORTED: step 3, bucket 0: communicator \"world\": rank 1 has left the "
+        "communicator: "
         "its program ended, or it aborted or destroyed it",
         "UNAVAILABLE: communicator \"world\": rank 1 is gone (process 17597)",
         "ABORTED: communicator \"world\": rank 1 aborted the communicator; where the ranks are"}) {

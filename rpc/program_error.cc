@@ -164,9 +164,8 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
   if (no_program.has_value()) return no_program;
   if (!exception.has_value()) {
     if (last.empty()) return std::nullopt;
-    return ProgramError{SaysPeerIsLost(last) ? ProgramError::Kind::kLostPeer
-                                             : ProgramError::Kind::kLastLine,
-                        last};
+    return ProgramError{
+        SaysPeerIsLost(last) ? ProgramError::Kind::kLostPeer : ProgramError::Kind::kLastLine, last};
   }
   ProgramError error = ErrorOf(*std::move(exception));
   absl::StrAppend(&error.text, "; its last line: ", last);

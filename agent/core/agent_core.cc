@@ -72,13 +72,14 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (departure.exit) return;
   const std::string reason = OneLine(status.message(), kMaxErrorText);
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
-    return LeaveRefused(Exit{
-        kExitUnavailable,
-        absl::StrCat(
-            session.Server(), " refuses this token (", reason, ")",
-            absl::IsPermissionDenied(status) ? "" : "; every node of a job needs the same one (--token-file)"),
-        {},
-        {}});
+    return LeaveRefused(
+        Exit{kExitUnavailable,
+             absl::StrCat(session.Server(), " refuses this token (", reason, ")",
+                          absl::IsPermissionDenied(status)
+                              ? ""
+                              : "; every node of a job needs the same one (--token-file)"),
+             {},
+             {}});
   }
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     return LeaveRefused(Exit{kExitInternal,

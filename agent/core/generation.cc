@@ -74,8 +74,7 @@ void Generation::Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> kee
   keep_by_ = MonoTime::Never();
   reason_ = reason;
   grace_ = grace;
-  grace_over_ =
-      kept_.empty() && grace > absl::ZeroDuration() ? now + grace : MonoTime::Never();
+  grace_over_ = kept_.empty() && grace > absl::ZeroDuration() ? now + grace : MonoTime::Never();
   // Known of an earlier one at best, also where this one waits for a look.
   others_gone_ = false;
   waiting_stop_.reset();
@@ -175,9 +174,9 @@ bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string
   }
   if (phase_ == Phase::kStopping && event.exit.signal() == SIGKILL && now >= grace_over_ &&
       !worker->remains) {
-    out_.Add(Say{absl::StrCat(NameOf(event.local_rank), " had not ended ",
-                              absl::FormatDuration(grace_),
-                              " after SIGTERM and was killed (--stop-grace)")});
+    out_.Add(
+        Say{absl::StrCat(NameOf(event.local_rank), " had not ended ", absl::FormatDuration(grace_),
+                         " after SIGTERM and was killed (--stop-grace)")});
   }
   if (!failure_ && running() && !fenced_ && exited.cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
     failure_ = FailureOf(exited, first_rank_, node, id_.number);

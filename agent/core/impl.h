@@ -45,7 +45,7 @@ struct AgentCore::Impl {
   struct Departure {
     int cancel_signal = 0;  // of the Cancel that the server has not answered with Finished
     MonoTime cancel_by = MonoTime::Never();
-    bool at_once = false;  // it has been said twice
+    bool at_once = false;      // it has been said twice
     std::optional<Exit> exit;  // the agent leaves with it once no worker is left
     MonoTime leave_by = MonoTime::Never();
     bool done = false;  // Exit was given

@@ -57,8 +57,8 @@ void Ask(const LookedAtWorker& worker, const LookOptions& options, MonoTime dead
   }
 }
 
-// A worker may be a shell's script that starts the interpreter: then the program is the first of its
-// processes that answers, since those that load its data are younger.
+// A worker may be a shell's script that starts the interpreter: then the program is the first of
+// its processes that answers, since those that load its data are younger.
 void PutProgramFirst(WorkerLook* look) {
   std::vector<pid_t>& processes = look->processes;
   if (processes.empty() || !absl::IsUnimplemented(look->python.at(processes.front()).status())) {

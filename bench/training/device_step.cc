@@ -7,7 +7,8 @@
 // number, in turn where there are fewer; SHAPE full, or tiny for a try on a CPU; STRATEGY ddp, with
 // plain SGD; sharded, with Adam, ShardedDataParallel and ShardedOptimizer; fsdp, with Adam and
 // FullySharded, the transformer's blocks being its units; offload, the same with its parts in the
-// host's memory; or hybrid, the same with two ranks to a replica. Rank 0 writes its figures to RESULT.
+// host's memory; or hybrid, the same with two ranks to a replica. Rank 0 writes its figures to
+// RESULT.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -157,9 +158,9 @@ Result<double> StepFullySharded(const Options& options, const World& world,
     CADRE_ASSIGN_OR_RETURN(groups, nn::SplitByNode(*world.communicator, kRanksOfReplica));
     sharding.replicas = groups->replicas.get();
   }
-  CADRE_ASSIGN_OR_RETURN(auto model, nn::FullySharded<Module>::Create(
-                                         module, units,
-                                         groups ? *groups->shards : *world.communicator, sharding));
+  CADRE_ASSIGN_OR_RETURN(
+      auto model, nn::FullySharded<Module>::Create(
+                      module, units, groups ? *groups->shards : *world.communicator, sharding));
   torch::optim::Adam adam(model->shards(), torch::optim::AdamOptions(1e-3));
   return Median(options.steps, task.input.device(), [&]() -> Status {
     model->ZeroGrad();
@@ -254,8 +255,8 @@ bool Parse(int argc, char** argv, Options* options) {
   const bool known = std::any_of(std::begin(kStrategies), std::end(kStrategies),
                                  [&](const char* name) { return options->strategy == name; });
   return (options->model == "resnet50" || options->model == "transformer") &&
-         (options->device == "cpu" || options->device == "cuda") &&
-         known && options->batch > 0 && options->steps > 0;
+         (options->device == "cpu" || options->device == "cuda") && known && options->batch > 0 &&
+         options->steps > 0;
 }
 
 }  // namespace

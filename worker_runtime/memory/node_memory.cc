@@ -179,15 +179,14 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
 
 Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const Status& own) {
   int64_t first = own.ok() ? communicator.size() : communicator.rank();
-  RETURN_IF_ERROR(WaitOrAbort(
-      communicator, communicator.AllReduce({&first, 1, DataType::kInt64}, ReduceOp::kMin),
-      options_.timeout));
+  RETURN_IF_ERROR(WaitOrAbort(communicator,
+                              communicator.AllReduce({&first, 1, DataType::kInt64}, ReduceOp::kMin),
+                              options_.timeout));
   if (first == communicator.size()) return std::string();
   std::string text;
   if (first == communicator.rank()) {
     text = absl::StrCat("rank ", first, ": ", std::string(own.message()));
-    std::fprintf(stderr, "cadre: checkpoint in memory: %s; that state is left out\n",
-                 text.c_str());
+    std::fprintf(stderr, "cadre: checkpoint in memory: %s; that state is left out\n", text.c_str());
   }
   return backend::BroadcastBytes(communicator, std::move(text), static_cast<int>(first),
                                  kMostProblemBytes, options_.timeout);

@@ -75,8 +75,8 @@ class NodeMemory : public MemoryCheckpoint {
   Result<Found> FindSpilled(Communicator& communicator);
   // Collective: whether it is so on every rank.
   Result<bool> AllAre(Communicator& communicator, bool own);
-  // Collective: the problem of the lowest rank that has one, which says it on standard error; empty:
-  // none has.
+  // Collective: the problem of the lowest rank that has one, which says it on standard error;
+  // empty: none has.
   Result<std::string> FirstProblem(Communicator& communicator, const Status& own);
 
   Worker& worker_;

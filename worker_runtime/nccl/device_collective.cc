@@ -166,8 +166,8 @@ ncclResult_t NcclReduction::Over(const NcclApi& api, ncclComm_t communicator,
                 [&](ncclRedOp_t op) { return call(op, 0, count); });
   }
   // An average of one rank is its sum, which is copied; NCCL would multiply by 1.
-  const Reduction own = {
-      reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op, reduction.premultiply};
+  const Reduction own = {reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op,
+                         reduction.premultiply};
   const bool multiplies = own.premultiply != 1 && api.version < kMultipliesAllFrom;
   const size_t multiplied = multiplies ? MultipliedOf(type, count) : count;
   return With(api, communicator, own, type, [&](ncclRedOp_t op) {

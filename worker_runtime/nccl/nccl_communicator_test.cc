@@ -67,8 +67,7 @@ TEST_P(NcclWorldTest, MultipliesTheLastElementsToo) {
       const Floats whole = Make(world, std::vector<float>(count * world.size(), 1));
       EXPECT_OK(world.AllReduce(scaled.buffer(), {ReduceOp::kSum, 0.5})->Wait(kLong));
       EXPECT_THAT(scaled.values(), Each(sum)) << count;
-      const auto average =
-          world.ReduceScatter(whole.buffer(), part.buffer(), ReduceOp::kAverage);
+      const auto average = world.ReduceScatter(whole.buffer(), part.buffer(), ReduceOp::kAverage);
       EXPECT_OK(average->Wait(kLong));
       EXPECT_THAT(part.values(), Each(1)) << count;
     }

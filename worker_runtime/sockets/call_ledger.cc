@@ -72,9 +72,9 @@ Status CallLedger::Different(uint64_t call) const {
 }
 
 Status CallLedger::Left(int peer) const {
-  return AbortedError(absl::StrCat("rank ", peer, " has left the communicator after ",
-                                   peers_[peer].told.finished,
-                                   " collectives: its program ended, or it aborted or destroyed it"));
+  return AbortedError(
+      absl::StrCat("rank ", peer, " has left the communicator after ", peers_[peer].told.finished,
+                   " collectives: its program ended, or it aborted or destroyed it"));
 }
 
 Status CallLedger::HearLeave(int peer, uint64_t finished) {
