@@ -31,29 +31,43 @@ using ::testing::Not;
 // A float holds it, and 16 bits do not.
 constexpr float kTooMuch = 70000;
 
-ReducerOptions With(NonFinite non_finite) {
-  ReducerOptions options = Small();
-  options.hook = hooks::Fp16Hook();
-  options.non_finite = non_finite;
-  return options;
-}
+// One rank's model of two parameters, whose gradients go through Fp16Hook.
+class Trained {
+ public:
+  Trained(Communicator& communicator, NonFinite non_finite) {
+    ReducerOptions options = Small();
+    options.hook = hooks::Fp16Hook();
+    options.non_finite = non_finite;
+    auto reducer = Reducer::Create(communicator, model_.parameters(), options);
+    EXPECT_OK(reducer);
+    if (reducer.ok()) reducer_ = *std::move(reducer);
+  }
+  Reducer& operator*() { return *reducer_; }
+  Reducer* operator->() { return reducer_.get(); }
+  // A step in which all gradients are `value`.
+  Result<StepReport> Step(float value) {
+    EXPECT_OK(reducer_->BeginStep());
+    MarkAll(*reducer_, value);
+    return reducer_->Finish(kLong);
+  }
+
+ private:
+  Model model_{{3, 200}, 0};
+  std::unique_ptr<Reducer> reducer_;
+};
 
 TEST(ReducerHooks, WhatAHookMadeInfiniteIsAnErrorInItsStep) {
   for (const int ranks : {1, 2}) {
     OnEachRank(ranks, [](Communicator& communicator) {
-      Model model({3, 200}, 0);
-      auto reducer = Reducer::Create(communicator, model.parameters(), With(NonFinite::kError));
-      ASSERT_OK(reducer);
-      ASSERT_OK((*reducer)->BeginStep());
-      MarkAll(**reducer, 1);
-      ASSERT_OK((*reducer)->Finish(kLong));
-      ASSERT_OK((*reducer)->BeginStep());
+      Trained trained(communicator, NonFinite::kError);
+      ASSERT_OK(trained.Step(1));
+      ASSERT_OK(trained->BeginStep());
       std::vector<float> gradient(200, 1);
       if (communicator.rank() == 0) gradient[150] = kTooMuch;
-      ASSERT_OK((*reducer)->MarkReady(1, gradient.data()));
-      ASSERT_OK((*reducer)->MarkReady(0));
+      ASSERT_OK(trained->MarkReady(1, gradient.data()));
+      ASSERT_OK(trained->MarkReady(0));
       EXPECT_THAT(
-          (*reducer)->Finish(kLong),
+          trained->Finish(kLong),
           StatusIs(StatusCode::kOutOfRange,
                    AllOf(HasSubstr("'p1' is not finite in step 2 after the communication hook"),
                          HasSubstr("of all ranks were finite before it"))));
@@ -63,31 +77,23 @@ TEST(ReducerHooks, WhatAHookMadeInfiniteIsAnErrorInItsStep) {
 
 TEST(ReducerHooks, WhatAHookMadeInfiniteIsSkippedOnAllRanks) {
   OnEachRank(2, [](Communicator& communicator) {
-    Model model({3, 200}, 0);
-    auto reducer = Reducer::Create(communicator, model.parameters(), With(NonFinite::kSkip));
-    ASSERT_OK(reducer);
+    Trained trained(communicator, NonFinite::kSkip);
     for (int step = 1; step <= 4; ++step) {
-      ASSERT_OK((*reducer)->BeginStep());
-      MarkAll(**reducer, communicator.rank() == 1 && step == 2 ? kTooMuch : 1);
-      const auto report = (*reducer)->Finish(kLong);
+      const auto report = trained.Step(communicator.rank() == 1 && step == 2 ? kTooMuch : 1);
       ASSERT_OK(report);
       EXPECT_EQ(report->skipped, step == 2);
       EXPECT_EQ(report->reason.find("'p0' is not finite in step 2 after") == std::string::npos,
                 step != 2)
           << report->reason;
     }
-    EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(1.0f));
+    EXPECT_THAT(Floats(trained->Gradient(0)), Each(1.0f));
   });
 }
 
 TEST(ReducerHooks, WhatARankBroughtIsItsOwn) {
   OnEachRank(2, [](Communicator& communicator) {
-    Model model({3, 200}, 0);
-    auto reducer = Reducer::Create(communicator, model.parameters(), With(NonFinite::kError));
-    ASSERT_OK(reducer);
-    ASSERT_OK((*reducer)->BeginStep());
-    MarkAll(**reducer, communicator.rank() == 1 ? INFINITY : kTooMuch);
-    EXPECT_THAT((*reducer)->Finish(kLong),
+    Trained trained(communicator, NonFinite::kError);
+    EXPECT_THAT(trained.Step(communicator.rank() == 1 ? INFINITY : kTooMuch),
                 StatusIs(StatusCode::kOutOfRange,
                          AllOf(HasSubstr("on rank 1 of 'p"), Not(HasSubstr("hook")))));
   });
@@ -96,36 +102,28 @@ TEST(ReducerHooks, WhatARankBroughtIsItsOwn) {
 // What the skipped step left in the place of a gradient that nobody has now is no reason.
 TEST(ReducerHooks, WhatNoRankUsedIsNotLookedAt) {
   OnEachRank(2, [](Communicator& communicator) {
-    Model model({3, 200}, 0);
-    auto reducer = Reducer::Create(communicator, model.parameters(), With(NonFinite::kSkip));
-    ASSERT_OK(reducer);
-    ASSERT_OK((*reducer)->BeginStep());
-    MarkAll(**reducer, kTooMuch);
-    auto report = (*reducer)->Finish(kLong);
+    Trained trained(communicator, NonFinite::kSkip);
+    auto report = trained.Step(kTooMuch);
     ASSERT_OK(report);
     EXPECT_TRUE(report->skipped);
-    ASSERT_OK((*reducer)->BeginStep());
-    testing::Fill(**reducer, 1, 2);
-    ASSERT_OK((*reducer)->MarkReady(1));
-    report = (*reducer)->Finish(kLong);
+    ASSERT_OK(trained->BeginStep());
+    testing::Fill(*trained, 1, 2);
+    ASSERT_OK(trained->MarkReady(1));
+    report = trained->Finish(kLong);
     ASSERT_OK(report);
     EXPECT_FALSE(report->skipped) << report->reason;
-    EXPECT_THAT(Floats((*reducer)->Gradient(1)), Each(2.0f));
+    EXPECT_THAT(Floats(trained->Gradient(1)), Each(2.0f));
   });
 }
 
 TEST(ReducerHooks, NobodyLooksWhereItIsIgnored) {
   OnEachRank(2, [](Communicator& communicator) {
-    Model model({3, 200}, 0);
-    auto reducer = Reducer::Create(communicator, model.parameters(), With(NonFinite::kIgnore));
-    ASSERT_OK(reducer);
-    ASSERT_OK((*reducer)->BeginStep());
-    MarkAll(**reducer, kTooMuch);
-    const auto report = (*reducer)->Finish(kLong);
+    Trained trained(communicator, NonFinite::kIgnore);
+    const auto report = trained.Step(kTooMuch);
     ASSERT_OK(report);
     EXPECT_FALSE(report->skipped);
     EXPECT_THAT(report->reason, IsEmpty());
-    EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(INFINITY));
+    EXPECT_THAT(Floats(trained->Gradient(0)), Each(INFINITY));
   });
 }
 

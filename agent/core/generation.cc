@@ -71,32 +71,23 @@ void Generation::Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> kee
   if (!HasProcesses()) return;
   phase_ = Phase::kStopping;
   kept_ = std::move(keep);
-  keep_by_ = MonoTime::Never();
   reason_ = reason;
   grace_ = grace;
-  grace_over_ = kept_.empty() && grace > absl::ZeroDuration() ? now + grace : MonoTime::Never();
+  grace_over_ = MonoTime::Never();
   // Known of an earlier one at best, also where this one waits for a look.
   others_gone_ = false;
-  waiting_stop_.reset();
-  if (wait_for_look && grace > absl::ZeroDuration()) {
-    waiting_stop_ = grace;
-    return;
-  }
-  if (!kept_.empty()) keep_by_ = now + grace;
-  SendStop(grace);
+  waits_for_look_ = wait_for_look && grace > absl::ZeroDuration();
+  if (!waits_for_look_) SendStop(now, grace);
 }
 
-// Workers hear of the stop now, so their time begins now.
 void Generation::LookEnded(MonoTime now) {
-  if (!waiting_stop_) return;
-  const absl::Duration grace = *std::exchange(waiting_stop_, {});
-  if (!kept_.empty()) keep_by_ = now + grace;
-  if (grace_over_ != MonoTime::Never()) grace_over_ = now + grace;
-  SendStop(grace);
+  if (std::exchange(waits_for_look_, false)) SendStop(now, grace_);
 }
 
-void Generation::SendStop(absl::Duration grace) {
+// Workers hear of it now, so their time begins now.
+void Generation::SendStop(MonoTime now, absl::Duration grace) {
   others_gone_ = false;
+  grace_over_ = now + grace;
   out_.Add(StopWorkers{id_.number, grace, kept_, reason_});
 }
 
@@ -172,8 +163,9 @@ bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string
     exited.set_cause(v1::NODE_LOST);
     exited.mutable_exit()->set_ended_with(fenced_because);
   }
-  if (phase_ == Phase::kStopping && event.exit.signal() == SIGKILL && now >= grace_over_ &&
-      !worker->remains) {
+  const bool grace_is_over =
+      phase_ == Phase::kStopping && grace_ > absl::ZeroDuration() && now >= grace_over_;
+  if (grace_is_over && event.exit.signal() == SIGKILL && !worker->remains) {
     out_.Add(
         Say{absl::StrCat(NameOf(event.local_rank), " had not ended ", absl::FormatDuration(grace_),
                          " after SIGTERM and was killed (--stop-grace)")});
@@ -188,13 +180,12 @@ bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string
 // What it left behind is stopped too. One that dies while everything else is over is nobody's
 // failure: the next assignment starts another one.
 void Generation::OnKeptDied(uint32_t local_rank, MonoTime now) {
-  const bool others_may_run = phase_ == Phase::kStopping && keep_by_ != MonoTime::Never();
+  const bool others_may_run = phase_ == Phase::kStopping && grace_over_ != MonoTime::Never();
   const absl::Duration grace =
-      others_may_run ? std::max(keep_by_ - now, absl::ZeroDuration()) : absl::ZeroDuration();
+      others_may_run ? std::max(grace_over_ - now, absl::ZeroDuration()) : absl::ZeroDuration();
   kept_.erase(local_rank);
-  if (kept_.empty()) keep_by_ = MonoTime::Never();
   if (phase_ == Phase::kHolding && kept_.empty()) phase_ = Phase::kIdle;
-  if (!waiting_stop_) SendStop(grace);
+  if (!waits_for_look_) SendStop(now, grace);
 }
 
 bool Generation::OnUnkillable(const WorkerUnkillable& event, MonoTime now) {
@@ -224,7 +215,6 @@ bool Generation::EndIfClear() {
     return workers_.at(local_rank).waits();
   });
   if (phase_ != Phase::kStopping || !others_gone_ || !all_wait) return false;
-  keep_by_ = MonoTime::Never();
   phase_ = kept_.empty() ? Phase::kIdle : Phase::kHolding;
   return true;
 }
@@ -278,7 +268,7 @@ void Generation::ReportGivenUp(MonoTime now) {
 }
 
 // Who has not come by now is stopped like any other.
-void Generation::StopLate(absl::Duration grace) {
+void Generation::StopLate(MonoTime now, absl::Duration grace) {
   for (auto it = kept_.begin(); it != kept_.end();) {
     Worker& worker = workers_.at(*it);
     if (worker.waits()) {
@@ -291,17 +281,22 @@ void Generation::StopLate(absl::Duration grace) {
                               absl::FormatDuration(grace), ": it is killed and replaced")});
     it = kept_.erase(it);
   }
-  keep_by_ = MonoTime::Never();
-  SendStop(absl::ZeroDuration());
+  SendStop(now, absl::ZeroDuration());
+  grace_over_ = MonoTime::Never();
+}
+
+// Who is kept has to give the generation up by then.
+MonoTime Generation::KeepsUntil() const {
+  return phase_ == Phase::kStopping && !kept_.empty() ? grace_over_ : MonoTime::Never();
 }
 
 void Generation::OnDeadlines(MonoTime now, bool tell, absl::Duration grace) {
   if (running() && tell) ReportGivenUp(now);
-  if (phase_ == Phase::kStopping && keep_by_ <= now) StopLate(grace);
+  if (KeepsUntil() <= now) StopLate(now, grace);
 }
 
 MonoTime Generation::Deadline(bool tell) const {
-  MonoTime next = phase_ == Phase::kStopping ? keep_by_ : MonoTime::Never();
+  MonoTime next = KeepsUntil();
   if (!running() || !tell) return next;
   for (const auto& [local_rank, worker] : workers_) {
     if (worker.state == WorkerState::kWaits) {

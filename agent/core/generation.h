@@ -99,9 +99,10 @@ class Generation {
   Worker* Find(uint64_t generation, uint32_t local_rank);
   Worker* FindRunning(uint64_t generation, uint32_t local_rank);
   void OnKeptDied(uint32_t local_rank, MonoTime now);
-  void SendStop(absl::Duration grace);
+  void SendStop(MonoTime now, absl::Duration grace);
   void ReportGivenUp(MonoTime now);
-  void StopLate(absl::Duration grace);
+  void StopLate(MonoTime now, absl::Duration grace);
+  MonoTime KeepsUntil() const;
 
   Outbox& out_;
   Phase phase_ = Phase::kIdle;
@@ -112,16 +113,16 @@ class Generation {
   std::optional<v1::Failure> failure_;
   std::optional<v1::ProgramImports> imports_;  // as they were said last
 
-  // The stop. Workers that are kept, until when they may take to give the generation up, and
-  // whether everything else is gone; and the grace of a stop that waits for a look at the workers.
+  // The stop. Workers that are kept, and whether everything else is gone; what all have to give the
+  // generation up or to end, and until when, from the order on: Never before it, and once those who
+  // were late are stopped.
   std::set<uint32_t> kept_;
-  MonoTime keep_by_ = MonoTime::Never();
   std::string reason_;
-  // What workers were given to end by themselves, and when it is over. Never: none, or not of all.
+  bool others_gone_ = false;
   absl::Duration grace_;
   MonoTime grace_over_ = MonoTime::Never();
-  bool others_gone_ = false;
-  std::optional<absl::Duration> waiting_stop_;
+  // The order waits for a look at the workers.
+  bool waits_for_look_ = false;
 };
 
 }  // namespace cadre::agent

@@ -32,12 +32,12 @@ std::string TextOf(const WorkerLook& look, bool native, const std::atomic<bool>&
   return Shortened(ReplaceInvalidUtf8(text), kMaxRankTextBytes);
 }
 
-v1::RankStack StackOf(const LookedAtWorker& worker, const WorkerLook& look) {
+v1::RankStack StackOf(const WorkerLook& look) {
   v1::RankStack stack;
   *stack.mutable_evidence() = look.evidence;
-  const pid_t program = look.processes.empty() ? worker.pid : look.processes.front();
+  const pid_t program = look.program();
   const auto python = look.python.find(program);
-  if (worker.pid == 0 || python == look.python.end()) {
+  if (python == look.python.end()) {
     stack.set_no_python("the worker has no process now");
   } else if (!python->second.ok()) {
     stack.set_no_python(std::string(python->second.status().message()));
@@ -110,7 +110,7 @@ v1::NodeStacks StackCollector::Collect(const StackRequest& request) const {
   const std::vector<WorkerLook> looks = LookAtWorkers(workers, options, cancelled_);
   std::vector<v1::RankStack> ranks;
   for (size_t i = 0; i < looks.size(); ++i) {
-    ranks.push_back(StackOf(workers[i], looks[i]));
+    ranks.push_back(StackOf(looks[i]));
     if (!request.question.one_rank()) continue;
     ranks.back().set_text(TextOf(looks[i], request.question.native(), cancelled_));
   }

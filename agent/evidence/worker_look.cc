@@ -28,8 +28,7 @@ namespace {
 
 // Where the program itself is, or where the process that it loads its data with is.
 PythonPlace PlaceOfWorker(const WorkerLook& look) {
-  if (look.processes.empty()) return {};
-  const pid_t program = look.processes.front();
+  const pid_t program = look.program();
   const auto own = look.python.find(program);
   if (own == look.python.end() || !own->second.ok()) return {};
   PythonPlace place = PlaceOfProcess(program, *own->second);
@@ -61,9 +60,8 @@ void Ask(const LookedAtWorker& worker, const LookOptions& options, MonoTime dead
 // its processes that answers, since those that load its data are younger.
 void PutProgramFirst(WorkerLook* look) {
   std::vector<pid_t>& processes = look->processes;
-  if (processes.empty() || !absl::IsUnimplemented(look->python.at(processes.front()).status())) {
-    return;
-  }
+  const auto own = look->python.find(look->program());
+  if (own == look->python.end() || !absl::IsUnimplemented(own->second.status())) return;
   const auto program = std::find_if(processes.begin(), processes.end(),
                                     [&](pid_t pid) { return look->python.at(pid).ok(); });
   if (program != processes.end()) std::rotate(processes.begin(), program, program + 1);

@@ -47,6 +47,9 @@ struct LookOptions {
 };
 
 struct WorkerLook {
+  // 0: the worker has no process.
+  pid_t program() const { return processes.empty() ? 0 : processes.front(); }
+
   // The program's own first: the worker's, or the interpreter that a shell's script has started.
   std::vector<pid_t> processes;
   // What the interpreter of each of them said (python_dump.h).

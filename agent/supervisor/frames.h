@@ -89,9 +89,11 @@ struct Containment {
 // Of a Python program: its workers may be forked from a process that has imported its packages. Of
 // another one, such as a shell's script, the interpreters that it starts answer with their stacks.
 struct WarmOptions {
+  bool IsPython() const { return !module.empty() || !script.empty(); }
+
   std::string directory;  // this user's alone, for what the interpreters read; empty: neither
   std::string module;     // of python -m
-  std::string script;     // else; as it is in argv. Both empty: it is no Python program
+  std::string script;     // else; as it is in argv.
   std::vector<std::string> preload;         // imported besides what the program is seen to import
   std::vector<std::string> rank_variables;  // names: those that may differ from worker to worker
   // A program that has imported nothing for so long has begun, and leaves room for a template.

@@ -58,8 +58,9 @@ void GoOn(State& state, uint64_t serial, Group& group) {
     return ReportExit(state, group);
   }
   if (!start.warm.directory.empty() && !start.stands_by) {
-    const bool is_python = !start.warm.module.empty() || !start.warm.script.empty();
-    if (!is_python) return StartWatched(state, serial, start, std::move(coming->plumbing), group);
+    if (!start.warm.IsPython()) {
+      return StartWithHook(state, serial, start, std::move(coming->plumbing), group);
+    }
     return StartPythonGroup(state, serial, start, std::move(coming->plumbing), group, MonoNow());
   }
   if (!StartProcess(state, serial, start, coming->plumbing, group)) ReportExit(state, group);

@@ -1,4 +1,5 @@
-"""The step of device_step.cc with PyTorch's DistributedDataParallel, ZeroRedundancyOptimizer where it is sharded, or FSDP2 (fsdp, offload, hybrid).
+"""The step of device_step.cc with PyTorch's DistributedDataParallel, with ZeroRedundancyOptimizer where it is sharded, or with
+FSDP2 (fsdp, offload, hybrid).
 
 usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS STRATEGY RESULT
 """
@@ -55,8 +56,8 @@ def on_all_ranks(strategy, model, optimizer, device):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
         ranks = dist.get_world_size()
-        shape, names = ((ranks // RANKS_OF_REPLICA, RANKS_OF_REPLICA), ("replicas", "shards")) if strategy == "hybrid" else ((ranks,), ("shards",))
-        mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
+        shape = (ranks // RANKS_OF_REPLICA, RANKS_OF_REPLICA) if strategy == "hybrid" else (ranks,)
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "shards")[-len(shape):])
         policy = CPUOffloadPolicy(pin_memory=device.type == "cuda") if strategy == "offload" else OffloadPolicy()
         for part in (*model.blocks, model):
             fully_shard(part, mesh=mesh, offload_policy=policy)

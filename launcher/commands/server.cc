@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -101,7 +102,8 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
   const absl::StatusOr<ResolvedEndpoint> at = Resolve({asked.host, asked.listen.port});
   if (!at.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--host: ", at.status().message(), "; a port goes into --port"));
+        absl::StrCat("--host: ", at.status().message(),
+                     absl::StrContains(asked.host, ':') ? "; a port goes into --port" : ""));
   }
   asked.listen.host = at->address;
   const std::string token_file = settings.GetOr("token-file", "");

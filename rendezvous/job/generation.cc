@@ -23,6 +23,20 @@ v1::Failure TotalTimeout(const state::Job& job) {
                                    ShortDuration(job.policy.total_timeout)));
 }
 
+// `at_once`: who has not stopped yet gets no more grace.
+void SendStops(const state::Job& job, bool at_once, Outbox& out) {
+  for (const saved::Member& member : job.generation.saved.members()) {
+    if (member.lost() || (at_once && member.cleared())) continue;
+    v1::ServerMessage message = out.Message();
+    *message.mutable_stop() = MakeStop(job, member.node());
+    if (at_once) {
+      message.mutable_stop()->clear_grace();
+      message.mutable_stop()->clear_rejoin();
+    }
+    out.SendTo(member.node(), std::move(message));
+  }
+}
+
 v1::Failure StartTimeout(const state::Job& job) {
   const state::Generation& generation = job.generation;
   const auto& workers = generation.saved.workers();
@@ -245,24 +259,7 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   live_.progress.EndGeneration(state_);
   live_.store.End(
       absl::StrCat("generation ", state_.generation.number(), " is being stopped: ", reason));
-  for (const saved::Member& member : state_.generation.saved.members()) {
-    if (member.lost()) continue;
-    v1::ServerMessage message = out_.Message();
-    *message.mutable_stop() = MakeStop(state_, member.node());
-    out_.SendTo(member.node(), std::move(message));
-  }
-}
-
-void Job::StopAtOnce() {
-  if (state_.phase() != v1::STOPPING) return;
-  for (const saved::Member& member : state_.generation.saved.members()) {
-    if (member.lost() || member.cleared()) continue;
-    v1::ServerMessage message = out_.Message();
-    *message.mutable_stop() = MakeStop(state_, member.node());
-    message.mutable_stop()->clear_grace();
-    message.mutable_stop()->clear_rejoin();
-    out_.SendTo(member.node(), std::move(message));
-  }
+  SendStops(state_, /*at_once=*/false, out_);
 }
 
 void Job::RestartOrEnd() {
@@ -307,10 +304,14 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   Touch(true);
 }
 
-void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause) {
+void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once) {
   // The root cause of a generation that is over settles nothing for a job that gathers again; it
   // would have ended the job.
-  if (state::HasEnded(state_.phase()) || IsSettled(state_.generation)) return;
+  if (state::HasEnded(state_.phase())) return;
+  if (IsSettled(state_.generation)) {
+    if (at_once && state_.phase() == v1::STOPPING) SendStops(state_, at_once, out_);
+    return;
+  }
   const bool preempted = cause == v1::PREEMPTED;
   const std::string why = OneLine(reason, state::kMaxNodeTextBytes);
   const std::string text =

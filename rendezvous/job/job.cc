@@ -92,10 +92,9 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
                         absl::OkStatus());
     }
     case v1::NodeMessage::kCancel:
-      Cancel(message.cancel().reason(), message.cancel().signal(),
-             message.cancel().cause() == v1::PREEMPTED ? v1::PREEMPTED : v1::CANCELLED);
-      if (message.cancel().at_once()) StopAtOnce();
-      return;
+      return Cancel(message.cancel().reason(), message.cancel().signal(),
+                    message.cancel().cause() == v1::PREEMPTED ? v1::PREEMPTED : v1::CANCELLED,
+                    message.cancel().at_once());
     case v1::NodeMessage::kRenew: {
       if (message.renew().number() == 0) return;
       v1::ServerMessage renewed = out_.Message();

@@ -104,10 +104,9 @@ class Job {
   void StreamClosed(const std::string& node);
   void StoreCalled(const keyspace::Asker& asker, const v1::StoreRequest& request);
   void CallDropped(CallId call);
-  // `cause`: CANCELLED or PREEMPTED.
-  void Cancel(const std::string& reason, int signal, v1::FailureCause cause);
-  // Who still stops does so without the rest of the grace. A server that begins anew forgets it.
-  void StopAtOnce();
+  // `cause`: CANCELLED or PREEMPTED. `at_once`: who still stops does so without the rest of the
+  // grace, which a server that begins anew forgets.
+  void Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once);
   // The job's launcher there ended unasked.
   void LauncherEnded(const std::string& node, const std::string& how);
   // The job has never begun and cannot: now (`try_later`), or ever.

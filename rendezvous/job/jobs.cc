@@ -219,7 +219,7 @@ void Jobs::CallDropped(const std::string& name, CallId call) {
 void Jobs::Cancel(const std::string& name, const std::string& reason, int signal,
                   v1::FailureCause cause) {
   if (Find(name) == nullptr) return;
-  With(name, [&](Job& job) { job.Cancel(reason, signal, cause); });
+  With(name, [&](Job& job) { job.Cancel(reason, signal, cause, /*at_once=*/false); });
 }
 
 void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {

@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr char kOwnError[] = "tests/end_to_end/own_error";
+constexpr char kEarlyEnd[] = "tests/end_to_end/early_end";
 constexpr char kRuntimeProbe[] = "tests/end_to_end/runtime_probe";
 
 // The text after nccl= in each of `count` lines.
@@ -46,11 +46,11 @@ TEST(RuntimeTest, TwoNodesByTwo_StoreBarrierReduceAndOneNcclIdForAll) {
 TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
   for (const std::string backend : {"shared_memory", "sockets"}) {
     auto run = StartStandalone(
-        {"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"), "--", kOwnError, backend});
+        {"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"), "--", kEarlyEnd, backend});
     EXPECT_EQ(run->Wait(absl::Seconds(60)), 1) << Said(*run);
     EXPECT_THAT(run->standard_error(),
                 AllOf(HasSubstr("Root cause (first observed failure): rank 1 "),
-                      HasSubstr("| own_error: NOT_FOUND: cannot read shard 7")))
+                      HasSubstr("| early_end: NOT_FOUND: cannot read shard 7")))
         << backend;
   }
 }
@@ -59,7 +59,7 @@ TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
 TEST(RuntimeTest, OneRankEndsInOrderBeforeTheOthers_IsTheCause) {
   for (const char* backend : {"shared_memory", "sockets"}) {
     const auto run = StartStandalone({"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"),
-                                      "--", kOwnError, backend, "in_order"});
+                                      "--", kEarlyEnd, backend, "in_order"});
     EXPECT_EQ(run->Wait(), 1) << Said(*run);
     EXPECT_THAT(run->standard_error(),
                 HasSubstr(" ended with exit code 0 in generation 1 while others were still"))

@@ -21,13 +21,11 @@ def sources_of_examples(root: str) -> dict[str, list[str]]:
     """As examples/CMakeLists.txt names them; one line with a variable in it stands for the tutorial's programs."""
     folder = os.path.join(root, "examples")
     with open(os.path.join(folder, "CMakeLists.txt"), encoding="utf-8") as file:
-        text = file.read()
-    found = {name: paths.split() for name, paths in re.findall(r"add_example\(([\w${}]+)\s+([^)]*)\)", text)}
-    for name in (FIRST_EXAMPLE, *MORE_EXAMPLES):
-        found.setdefault(name, [path.replace("${step}", "basic") for path in found["ddp_${step}"]])
-    for name, more in re.findall(r"target_sources\((\w+) PRIVATE ([^)]*)\)", text):
-        found.setdefault(name, []).extend(more.split())
-    return {name: [os.path.join(folder, path) for path in found[name]] for name in (FIRST_EXAMPLE, *MORE_EXAMPLES)}
+        text = file.read().replace("${step}", "basic")
+    sources: dict[str, list[str]] = {}
+    for name, paths in re.findall(r"(?:add_example|target_sources)\((\w+)\s+(?:PRIVATE )?([^)]*)\)", text):
+        sources.setdefault(name, []).extend(os.path.join(folder, path) for path in paths.split())
+    return {name: sources[name] for name in (FIRST_EXAMPLE, *MORE_EXAMPLES)}
 
 
 class Compilation:

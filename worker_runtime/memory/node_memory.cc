@@ -149,8 +149,8 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
   if (in_turn.empty()) {
     // To begin anew beside what somebody may want back is not what a restart is for.
     const std::string other = spill_->directory().OfOtherRanks();
-    ASSIGN_OR_RETURN(const bool none, AllAre(communicator, other.empty()));
-    if (none) return Found();
+    ASSIGN_OR_RETURN(const int64_t none, Least(communicator, other.empty() ? 1 : 0));
+    if (none == 1) return Found();
     return FailedPreconditionError(absl::StrCat(
         spill_->directory().path(), " has states of another number of ranks",
         other.empty() ? "" : absl::StrCat(" (", other, ")"),
@@ -178,10 +178,8 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
 }
 
 Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const Status& own) {
-  int64_t first = own.ok() ? communicator.size() : communicator.rank();
-  RETURN_IF_ERROR(WaitOrAbort(communicator,
-                              communicator.AllReduce({&first, 1, DataType::kInt64}, ReduceOp::kMin),
-                              options_.timeout));
+  ASSIGN_OR_RETURN(const int64_t first,
+                   Least(communicator, own.ok() ? communicator.size() : communicator.rank()));
   if (first == communicator.size()) return std::string();
   std::string text;
   if (first == communicator.rank()) {
@@ -192,12 +190,12 @@ Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const S
                                  kMostProblemBytes, options_.timeout);
 }
 
-Result<bool> NodeMemory::AllAre(Communicator& communicator, bool own) {
-  int64_t all = own ? 1 : 0;
+Result<int64_t> NodeMemory::Least(Communicator& communicator, int64_t own) {
+  int64_t least = own;
   RETURN_IF_ERROR(WaitOrAbort(communicator,
-                              communicator.AllReduce({&all, 1, DataType::kInt64}, ReduceOp::kMin),
+                              communicator.AllReduce({&least, 1, DataType::kInt64}, ReduceOp::kMin),
                               options_.timeout));
-  return all == 1;
+  return least;
 }
 
 }  // namespace cadre::memory

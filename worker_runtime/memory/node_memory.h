@@ -73,8 +73,8 @@ class NodeMemory : public MemoryCheckpoint {
   Result<std::unique_ptr<Communicator>> ConnectAll();
   // From the directory, where no node's memory has one.
   Result<Found> FindSpilled(Communicator& communicator);
-  // Collective: whether it is so on every rank.
-  Result<bool> AllAre(Communicator& communicator, bool own);
+  // Collective: of what the ranks have.
+  Result<int64_t> Least(Communicator& communicator, int64_t own);
   // Collective: the problem of the lowest rank that has one, which says it on standard error;
   // empty: none has.
   Result<std::string> FirstProblem(Communicator& communicator, const Status& own);

@@ -93,7 +93,7 @@ constexpr int kMultipliesAllFrom = 22907;
 
 // How many it does: its blocks take shares that are rounded down (src/device/onerank.cu in 2.19 to
 // 2.29.2). What is left, fewer than there are blocks, is one block's.
-size_t MultipliedOf(DataType type, size_t count) {
+size_t MultipliedByOneRank(DataType type, size_t count) {
   constexpr size_t kPackBytes = 16, kBlockBytes = 16 << 10, kMaxBlocks = 32;
   const size_t pack = kPackBytes / SizeOf(type);
   const size_t blocks =
@@ -105,6 +105,14 @@ size_t MultipliedOf(DataType type, size_t count) {
 }  // namespace
 
 bool IsTaken(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+ncclResult_t InGroup(const NcclApi& api, const std::function<ncclResult_t()>& body) {
+  ncclResult_t result = api.GroupStart();
+  if (result != ncclSuccess) return result;
+  result = body();
+  const ncclResult_t ended = api.GroupEnd();
+  return IsTaken(result) ? ended : result;
+}
 
 ncclDataType_t NcclType(DataType type) {
   switch (type) {
@@ -169,15 +177,13 @@ ncclResult_t NcclReduction::Over(const NcclApi& api, ncclComm_t communicator,
   const Reduction own = {reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op,
                          reduction.premultiply};
   const bool multiplies = own.premultiply != 1 && api.version < kMultipliesAllFrom;
-  const size_t multiplied = multiplies ? MultipliedOf(type, count) : count;
+  const size_t multiplied = multiplies ? MultipliedByOneRank(type, count) : count;
   return With(api, communicator, own, type, [&](ncclRedOp_t op) {
     if (multiplied == count) return call(op, 0, count);
-    ncclResult_t result = api.GroupStart();
-    if (result != ncclSuccess) return result;
-    result = call(op, 0, multiplied);
-    if (IsTaken(result)) result = call(op, multiplied, count - multiplied);
-    const ncclResult_t ended = api.GroupEnd();
-    return IsTaken(result) ? ended : result;
+    return InGroup(api, [&] {
+      const ncclResult_t result = call(op, 0, multiplied);
+      return IsTaken(result) ? call(op, multiplied, count - multiplied) : result;
+    });
   });
 }
 

@@ -20,8 +20,10 @@ namespace cadre::nccl {
 
 ncclDataType_t NcclType(DataType type);
 
-// A communicator that does not block may answer that it is still at it.
+// Makes the calls of `body` in a group. One that is not taken ends it: a communicator that does not
+// block may answer that it is still at it.
 bool IsTaken(ncclResult_t result);
+ncclResult_t InGroup(const NcclApi& api, const std::function<ncclResult_t()>& body);
 
 // A reduction as NCCL has it: built in, or made for one call.
 class NcclReduction {

@@ -13,16 +13,16 @@ namespace {
 // group.
 template <typename Call>
 ncclResult_t ForEachPart(const NcclApi& api, const VaryingParts& parts, const Call& call) {
-  ncclResult_t result = api.GroupStart();
-  if (result != ncclSuccess) return result;
-  char* place = static_cast<char*>(parts.whole.data);
-  for (size_t rank = 0; rank < parts.counts.size() && IsTaken(result); ++rank) {
-    const size_t count = parts.counts[rank];
-    if (count > 0) result = call(static_cast<int>(rank), place, count);
-    place += count * SizeOf(parts.whole.type);
-  }
-  const ncclResult_t ended = api.GroupEnd();
-  return IsTaken(result) ? ended : result;
+  return InGroup(api, [&] {
+    ncclResult_t result = ncclSuccess;
+    char* place = static_cast<char*>(parts.whole.data);
+    for (size_t rank = 0; rank < parts.counts.size() && IsTaken(result); ++rank) {
+      const size_t count = parts.counts[rank];
+      if (count > 0) result = call(static_cast<int>(rank), place, count);
+      place += count * SizeOf(parts.whole.type);
+    }
+    return result;
+  });
 }
 
 }  // namespace

@@ -46,20 +46,16 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
 Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
     DataParallelOptions options, const OwnerOf& owner_of) {
-  const Status arguments = CheckArguments(module.get(), options);
-  if (!arguments.ok()) {
-    // The others wait for this rank's parameters.
-    communicator.Abort();
-    return arguments;
-  }
-  std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
-  Result<NamedTensors> trained = TrainedParameters(*module);
-  Status usable = trained.status();
-  if (usable.ok()) {
-    hooks->trained_ = *std::move(trained);
-    if (owner_of != nullptr) usable = hooks->AssignOwners(owner_of);
-  }
+  std::unique_ptr<GradientHooks> hooks;
+  const auto begin = [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(CheckArguments(module.get(), options));
+    hooks.reset(new GradientHooks(module, communicator, options));
+    CADRE_ASSIGN_OR_RETURN(hooks->trained_, TrainedParameters(*module));
+    return owner_of == nullptr ? OkStatus() : hooks->AssignOwners(owner_of);
+  };
+  const Status usable = begin();
   if (!usable.ok()) {
+    // The others wait for this rank's parameters.
     communicator.Abort();
     return usable;
   }

@@ -1,5 +1,5 @@
-# What Cadre runs first in a Python program that it starts, or that what it starts does (docs/design.md, "Warm start"). The
-# interpreter imports it within "import site": __main__ and sys.path[0] do not exist yet. Depending on
+# What Cadre runs first in a Python program that it starts, or that a worker of another kind starts, a shell's script say
+# (docs/design.md, "Warm start"). The interpreter imports it within "import site": __main__ and sys.path[0] do not exist yet. Depending on
 # CADRE_WARM_START the process notes what the program imports ("learn"), does not ("plain"), or is a
 # template ("template"; template.py, forked.py): it imports that by itself and is forked for each worker, which
 # returns from here and goes on into the interpreter's own start. All workers answer with their stacks

@@ -135,8 +135,8 @@ void AskOnceThereIsOne(State& state, uint64_t serial, WarmStart& warm, MonoTime 
 
 }  // namespace
 
-void StartWatched(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
-                  Group& group) {
+void StartWithHook(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
+                   Group& group) {
   StartFrame frame = start;
   // Without the hook there are no stacks, which is no reason not to start.
   if (WriteHook(HookDirectory(start)).ok()) frame.environment = WithHook(start, "plain", {});

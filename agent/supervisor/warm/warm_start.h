@@ -18,8 +18,8 @@ void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Pl
 
 // The same of a program that is not Python's: interpreters that it starts get the hook, and answer
 // with their stacks.
-void StartWatched(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
-                  Group& group);
+void StartWithHook(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
+                   Group& group);
 
 // Lets go what templates have forked, and starts plainly what they have not.
 void AdvanceWarmStarts(State& state, MonoTime now);

@@ -1,5 +1,5 @@
 // A worker of which rank 1 ends for an error of its own, or in order, while the others wait for it:
-// own_error shared_memory|sockets [in_order].
+// early_end shared_memory|sockets [in_order].
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +36,7 @@ int Run(absl::string_view backend, bool in_order) {
   const auto worker = Worker::Connect();
   if (!worker.ok()) return EXIT_FAILURE;
   const Status status = Train(**worker, backend, in_order);
-  std::fprintf(stderr, "own_error: %s\n", status.ToString().c_str());
+  std::fprintf(stderr, "early_end: %s\n", status.ToString().c_str());
   if ((*worker)->rank() == 1) (*worker)->Get("what nobody sets", kEnding).IgnoreError();
   return status.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
