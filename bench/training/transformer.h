@@ -38,19 +38,19 @@ struct Block : torch::nn::Module {
 
   torch::Tensor Attention(const torch::Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
-    const std::vector<torch::Tensor> qkv = projections(x)
+    const std::vector<torch::Tensor> qkv = Apply(projections, x)
                                                .view({batch, length, 3, heads, width / heads})
                                                .permute({2, 0, 3, 1, 4})
                                                .unbind(0);
     const torch::Tensor y =
         at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], /*attn_mask=*/{},
                                          /*dropout_p=*/0.0, /*is_causal=*/true);
-    return attended(y.transpose(1, 2).reshape({batch, length, width}));
+    return Apply(attended, y.transpose(1, 2).reshape({batch, length, width}));
   }
 
   torch::Tensor forward(torch::Tensor x) {
     x = x + Attention(before_attention(x));
-    return x + narrower(at::gelu(wider(before_mlp(x)), "tanh"));
+    return x + Apply(narrower, at::gelu(Apply(wider, before_mlp(x)), "tanh"));
   }
 
   const int64_t heads;
@@ -58,6 +58,10 @@ struct Block : torch::nn::Module {
   torch::nn::Linear projections, attended, wider, narrower;
 
  private:
+  // As PyTorch's Linear computes: the one of C++ adds the bias in a pass of its own.
+  static torch::Tensor Apply(const torch::nn::Linear& linear, const torch::Tensor& x) {
+    return at::linear(x, linear->weight, linear->bias);
+  }
   torch::nn::LayerNorm Norm(const std::string& name, int64_t width) {
     return register_module(name, torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
   }
