@@ -29,22 +29,6 @@ std::chrono::nanoseconds Until(MonoTime deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communicator,
-                                                 std::vector<Parameter> parameters,
-                                                 ReducerOptions options) {
-  if (options.page == nullptr) options.page = progress::ProgressPage::OfThisWorker();
-  // The exchange comes first, so that a rank whose own check fails leaves nobody waiting in it.
-  RETURN_IF_ERROR(CheckSameParameters(communicator, parameters, options.timeout));
-  RETURN_IF_ERROR(CheckReducible(parameters, reduce::kMaxTailWord - 1));
-  if (options.broadcast_parameters) {
-    RETURN_IF_ERROR(BroadcastParameters(communicator, parameters, options.timeout));
-  }
-  auto reducer =
-      std::make_unique<BucketedReducer>(communicator, std::move(parameters), std::move(options));
-  RETURN_IF_ERROR(reducer->LayOut(reduce::ReverseOrder(reducer->size())));
-  return std::unique_ptr<Reducer>(std::move(reducer));
-}
-
 BucketedReducer::BucketedReducer(Communicator& communicator, std::vector<Parameter> parameters,
                                  ReducerOptions options)
     : communicator_(communicator),

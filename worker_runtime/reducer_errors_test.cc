@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
+#include "cadre/hooks/sixteen_bit.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/progress/progress_page.h"
@@ -151,6 +152,25 @@ TEST(Reducer, NamesAParameterThatOnlyOneRankHas) {
         Reducer::Create(communicator, parameters, Small()),
         StatusIs(StatusCode::kInvalidArgument,
                  HasSubstr("rank 1 has 1 parameters but rank 0 has 2; only rank 0 has 'p1'")));
+  });
+}
+
+TEST(Reducer, NamesTheOptionInWhichRanksDiffer) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({4}, 0);
+    ReducerOptions options = Small();
+    if (communicator.rank() == 2) options.non_finite = NonFinite::kSkip;
+    EXPECT_THAT(Reducer::Create(communicator, model.parameters(), options),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr("rank 2 was made with non_finite kSkip, rank 0 with non_finite "
+                                   "kError; all ranks must")));
+    options = Small();
+    if (communicator.rank() == 1) options.hook = hooks::Fp16Hook();
+    if (communicator.rank() == 2) options.hook = hooks::Bf16Hook();
+    EXPECT_THAT(Reducer::Create(communicator, model.parameters(), options),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr("hook cadre::hooks::SixteenBitHook in float16, rank 0 with "
+                                   "hook none")));
   });
 }
 

@@ -1,0 +1,40 @@
+#include "worker_runtime/reduce/same_options.h"
+
+#include "gmock/gmock.h"
+#include "worker_runtime/testing/reducer_rig.h"
+
+namespace cadre::reduce {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kLong;
+
+TEST(SameOptions, AreFine) {
+  testing::OnEachRank(3, [](Communicator& communicator) {
+    EXPECT_OK(CheckSameOptions(communicator, {{"size", "4"}, {"way", "none"}}, kLong));
+    EXPECT_OK(CheckSameOptions(communicator, {}, kLong));
+  });
+}
+
+TEST(SameOptions, OrTheFirstThatDiffersIsNamedOnAllRanks) {
+  testing::OnEachRank(3, [](Communicator& communicator) {
+    const bool other = communicator.rank() == 1;
+    EXPECT_THAT(
+        CheckSameOptions(communicator, {{"size", "4"}, {"way", other ? "all" : "none"}}, kLong),
+        StatusIs(StatusCode::kInvalidArgument,
+                 "rank 1 was made with way all, rank 0 with way none; all ranks must pass the same "
+                 "options"));
+  });
+}
+
+// The end of what is too long is not told, and still differs.
+TEST(SameOptions, ThatAreLongAreNamedAsFarAsTheyGo) {
+  testing::OnEachRank(2, [](Communicator& communicator) {
+    const std::string last(1, static_cast<char>('a' + communicator.rank()));
+    EXPECT_THAT(CheckSameOptions(communicator, {{"text", std::string(5000, 'x') + last}}, kLong),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 1 was made with text xxx")));
+  });
+}
+
+}  // namespace
+}  // namespace cadre::reduce
