@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <utility>
+
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "torch/utils.h"
 #include "torch/version.h"
@@ -14,6 +16,12 @@ using c10::impl::VirtualGuardImpl;
 // c10::cuda::CUDAStream::stream() const, by which libtorch's CUDA library is asked without its
 // headers: a CUDAStream is a Stream and nothing else.
 constexpr char kCudaStream[] = "_ZNK3c104cuda10CUDAStream6streamEv";
+
+// Of CUDA's runtime, which a libtorch of CUDA's brings into the process; null: it did not.
+template <typename Function>
+Function* CudaFunction(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
 
 }  // namespace
 
@@ -73,6 +81,21 @@ void DeviceStream::CurrentUses(const torch::Tensor& tensor) const {
 
 DeviceStream::Scope::Scope(const DeviceStream& stream) {
   if (stream.stream_) guard_.emplace(*stream.stream_);
+}
+
+std::shared_ptr<void> Pin(torch::Device device, std::shared_ptr<void> owner, void* memory,
+                          size_t bytes) {
+  if (!device.is_cuda() || bytes == 0) return nullptr;
+  const auto pin = CudaFunction<int(void*, size_t, unsigned)>("cudaHostRegister");
+  const auto unpin = CudaFunction<int(void*)>("cudaHostUnregister");
+  const auto last_error = CudaFunction<int()>("cudaGetLastError");
+  if (pin == nullptr || unpin == nullptr || last_error == nullptr) return nullptr;
+  if (pin(memory, bytes, /*flags=*/0) != 0) {
+    // Or libtorch would take it for its own.
+    (void)last_error();
+    return nullptr;
+  }
+  return {memory, [unpin, owner = std::move(owner)](void* pinned) { (void)unpin(pinned); }};
 }
 
 torch::Tensor EmptyPinned(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type) {

@@ -27,6 +27,15 @@ class HostRoute : public GradientRoute {
     flat_ = torch::zeros({count()}, like.options().requires_grad(false));
     stream_->Uses(flat_);
     host_ = EmptyPinned(like.device(), {count()}, ReducedType(like.scalar_type()));
+    PinBuckets(like.device());
+  }
+  ~HostRoute() override {
+    const auto until = std::chrono::steady_clock::now() + kLastDeviceWait;
+    try {
+      (void)Await(fetched_, [until] { return std::chrono::steady_clock::now() > until; });
+    } catch (const std::exception&) {
+      // A device that has failed reads nothing.
+    }
   }
 
   void Send(const std::vector<int>&, double) override {
@@ -56,21 +65,59 @@ class HostRoute : public GradientRoute {
   }
 
   void Fetch(const StepReport&) override {
+    if (runs_.empty()) CopyFromBuckets();
+    const DeviceStream::Scope on(*stream_);
+    // To the device first: converted on the host it would not be pinned any more.
+    if (runs_.empty()) flat_.copy_(host_.to(flat_.device(), /*non_blocking=*/true), true);
+    for (const Run& run : runs_) {
+      flat_.narrow(0, run.offset, run.bucket.numel())
+          .copy_(run.bucket.to(flat_.device(), /*non_blocking=*/true), true);
+    }
+    fetched_ = stream_->Here();
+  }
+
+ private:
+  // Members that lie side by side in the reducer's bucket, too, which the device reads by itself.
+  struct Run {
+    int64_t offset = 0;
+    torch::Tensor bucket;
+    std::shared_ptr<void> pinned;
+  };
+
+  void CopyFromBuckets() {
     char* at = static_cast<char*>(host_.data_ptr());
     for (const RouteMember& member : members_) {
       const Buffer place = reducer_.Gradient(member.parameter);
       if (BytesOf(place) > 0) std::memcpy(at, place.data, BytesOf(place));
       at += BytesOf(place);
     }
-    const DeviceStream::Scope on(*stream_);
-    // To the device first: converted on the host it would not be pinned any more.
-    flat_.copy_(host_.to(flat_.device(), /*non_blocking=*/true), true);
   }
 
- private:
+  // Of all members or of none.
+  void PinBuckets(torch::Device device) {
+    for (size_t begin = 0; begin < members_.size();) {
+      const Buffer first = reducer_.Gradient(members_[begin].parameter);
+      char* const memory = static_cast<char*>(first.data);
+      size_t end = begin, bytes = 0;
+      for (; end < members_.size(); ++end) {
+        const Buffer next = reducer_.Gradient(members_[end].parameter);
+        if (next.data != memory + bytes) break;
+        bytes += BytesOf(next);
+      }
+      auto pinned = Pin(device, reducer_.Storage(members_[begin].parameter), memory, bytes);
+      if (pinned == nullptr) return runs_.clear();
+      const auto count = static_cast<int64_t>(bytes / SizeOf(first.type));
+      runs_.push_back({members_[begin].offset,
+                       torch::from_blob(memory, {count}, torch::dtype(host_.scalar_type())),
+                       std::move(pinned)});
+      begin = end;
+    }
+  }
+
   // What the reducer sees of the flat tensor.
   torch::Tensor host_;
-  DevicePoint sent_;
+  DevicePoint sent_, fetched_;
+  std::vector<Run> runs_;
 };
 
 }  // namespace

@@ -70,6 +70,11 @@ class DeviceStream {
   std::optional<c10::Stream> stream_;
 };
 
+// Lets `device` copy to and from that memory of the host by itself, until the result, which keeps
+// the memory, is gone. Null: it cannot.
+std::shared_ptr<void> Pin(torch::Device device, std::shared_ptr<void> owner, void* memory,
+                          size_t bytes);
+
 // Memory of the host that `device` copies to and from while the host goes on, where it can.
 torch::Tensor EmptyPinned(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type);
 
