@@ -53,7 +53,10 @@ std::vector<std::vector<torch::Tensor>> GroupParameters(const NamedGroups& group
 }
 
 std::string KindOf(const torch::optim::Optimizer& optimizer) {
-  return c10::demangle(typeid(optimizer).name());
+  const std::type_info* kind = &typeid(optimizer);
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer)) kind = &typeid(torch::optim::Adam);
+  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) kind = &typeid(torch::optim::AdamW);
+  return c10::demangle(kind->name());
 }
 
 Status CheckStepsEachAlone(const torch::optim::Optimizer& optimizer) {

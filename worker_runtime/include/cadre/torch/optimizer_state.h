@@ -23,7 +23,7 @@ using NamedGroups = std::vector<std::vector<std::pair<std::string, torch::Tensor
 std::vector<std::string> GroupNames(const NamedGroups& groups);
 std::vector<std::vector<torch::Tensor>> GroupParameters(const NamedGroups& groups);
 
-// Its class.
+// Its class. What comes of Adam or AdamW has its state, and is that.
 std::string KindOf(const torch::optim::Optimizer& optimizer);
 // INVALID_ARGUMENT: it steps all parameters together.
 Status CheckStepsEachAlone(const torch::optim::Optimizer& optimizer);
