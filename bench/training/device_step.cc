@@ -5,10 +5,10 @@
 //
 // MODEL is resnet50 or transformer; DEVICE cpu, or cuda, of which each rank takes the one of its
 // number, in turn where there are fewer; SHAPE full, or tiny for a try on a CPU; STRATEGY ddp, with
-// plain SGD; sharded, with Adam, ShardedDataParallel and ShardedOptimizer; fsdp, with Adam and
-// FullySharded, the transformer's blocks being its units; offload, the same with its parts in the
-// host's memory; or hybrid, the same with two ranks to a replica. Rank 0 writes its figures to
-// RESULT.
+// plain SGD; bf16, the same with gradients that travel as bfloat16; sharded, with Adam,
+// ShardedDataParallel and ShardedOptimizer; fsdp, with Adam and FullySharded, the transformer's
+// blocks being its units; offload, the same with its parts in the host's memory; or hybrid, the
+// same with two ranks to a replica. Rank 0 writes its figures to RESULT.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,15 +25,16 @@
 #include "bench/training/models.h"
 #include "bench/training/transformer.h"
 #include "cadre/connect.h"
+#include "cadre/hooks/sixteen_bit.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/fully_sharded.h"
+#include "cadre/torch/fused_adam.h"
 #include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "torch/cuda.h"
 #include "torch/nn/functional/loss.h"
-#include "torch/optim/adam.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 
@@ -43,7 +44,7 @@ namespace {
 constexpr int kWarmUp = 5;
 constexpr std::chrono::minutes kTimeout(2);
 constexpr int kRanksOfReplica = 2;
-constexpr const char* kStrategies[] = {"ddp", "sharded", "fsdp", "offload", "hybrid"};
+constexpr const char* kStrategies[] = {"ddp", "bf16", "sharded", "fsdp", "offload", "hybrid"};
 
 struct Options {
   std::string model, device;
@@ -53,6 +54,10 @@ struct Options {
   std::string strategy;
   std::string result;
 };
+
+bool WithPlainSgd(const Options& options) {
+  return options.strategy == "ddp" || options.strategy == "bf16";
+}
 
 // A batch: the network makes of the input one row of logits for each label.
 struct Task {
@@ -112,7 +117,10 @@ Result<double> StepDataParallel(const Options& options, const World& world,
                                 const std::shared_ptr<Module>& module, const Task& task,
                                 const Backward& backward) {
   torch::optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(1e-3));
-  CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<Module>::Create(module, *world.communicator));
+  nn::DataParallelOptions averaging;
+  if (options.strategy == "bf16") averaging.reducer.hook = hooks::Bf16Hook();
+  CADRE_ASSIGN_OR_RETURN(auto model,
+                         nn::DataParallel<Module>::Create(module, *world.communicator, averaging));
   CADRE_ASSIGN_OR_RETURN(const double step,
                          Median(options.steps, task.input.device(), [&]() -> Status {
                            model->ZeroGrad();
@@ -132,7 +140,7 @@ template <typename Module>
 Result<double> StepSharded(const Options& options, const World& world,
                            const std::shared_ptr<Module>& module, const Task& task,
                            const Backward& backward) {
-  torch::optim::Adam adam(module->parameters(), torch::optim::AdamOptions(1e-3));
+  nn::FusedAdam adam(module->parameters(), torch::optim::AdamOptions(1e-3));
   CADRE_ASSIGN_OR_RETURN(auto optimizer,
                          nn::ShardedOptimizer::Create(*module, adam, *world.communicator));
   CADRE_ASSIGN_OR_RETURN(auto model, nn::ShardedDataParallel<Module>::Create(module, *optimizer));
@@ -161,7 +169,7 @@ Result<double> StepFullySharded(const Options& options, const World& world,
   CADRE_ASSIGN_OR_RETURN(
       auto model, nn::FullySharded<Module>::Create(
                       module, units, groups ? *groups->shards : *world.communicator, sharding));
-  torch::optim::Adam adam(model->shards(), torch::optim::AdamOptions(1e-3));
+  nn::FusedAdam adam(model->shards(), torch::optim::AdamOptions(1e-3));
   return Median(options.steps, task.input.device(), [&]() -> Status {
     model->ZeroGrad();
     backward(model->forward(task.input));
@@ -174,7 +182,7 @@ template <typename Module>
 Result<double> StepWithAll(const Options& options, const World& world,
                            const std::shared_ptr<Module>& module, const Task& task,
                            const Backward& backward) {
-  if (options.strategy == "ddp") return StepDataParallel(options, world, module, task, backward);
+  if (WithPlainSgd(options)) return StepDataParallel(options, world, module, task, backward);
   if (options.strategy == "sharded") return StepSharded(options, world, module, task, backward);
   return StepFullySharded(options, world, module, task, backward);
 }
@@ -183,9 +191,9 @@ template <typename Module>
 Result<double> StepAlone(const Options& options, const std::shared_ptr<Module>& module,
                          const Task& task, const Backward& backward) {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  if (options.strategy != "ddp") {
+  if (!WithPlainSgd(options)) {
     optimizer =
-        std::make_unique<torch::optim::Adam>(module->parameters(), torch::optim::AdamOptions(1e-3));
+        std::make_unique<nn::FusedAdam>(module->parameters(), torch::optim::AdamOptions(1e-3));
   } else {
     optimizer =
         std::make_unique<torch::optim::SGD>(module->parameters(), torch::optim::SGDOptions(1e-3));
@@ -267,7 +275,7 @@ int main(int argc, char** argv) {
   if (!cadre::bench::Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "usage: device_step resnet50|transformer cpu|cuda full|tiny BATCH STEPS "
-                 "ddp|sharded|fsdp|offload|hybrid RESULT\n");
+                 "ddp|bf16|sharded|fsdp|offload|hybrid RESULT\n");
     return 64;
   }
   try {

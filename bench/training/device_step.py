@@ -1,4 +1,4 @@
-"""The step of device_step.cc with PyTorch's DistributedDataParallel, with ZeroRedundancyOptimizer where it is sharded, or with
+"""The step of device_step.cc with PyTorch's DistributedDataParallel, with bf16_compress_hook (bf16) or ZeroRedundancyOptimizer (sharded), or with
 FSDP2 (fsdp, offload, hybrid).
 
 usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS STRATEGY RESULT
@@ -13,6 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -64,6 +65,8 @@ def on_all_ranks(strategy, model, optimizer, device):
         return model, torch.optim.Adam(model.parameters(), lr=1e-3)
     # The faster of its two forms.
     parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True)
+    if strategy == "bf16":
+        parallel.register_comm_hook(None, bf16_compress_hook)
     if strategy == "sharded":
         optimizer = ZeroRedundancyOptimizer(parallel.parameters(), optimizer_class=torch.optim.Adam, lr=1e-3)
     return parallel, optimizer
@@ -80,7 +83,7 @@ def main():
     torch.manual_seed(dist.get_rank())
     model, inputs, labels = make(name, shape == "tiny", int(batch), device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    optimizer = (torch.optim.SGD if strategy == "ddp" else torch.optim.Adam)(model.parameters(), lr=1e-3)
+    optimizer = (torch.optim.SGD if strategy in ("ddp", "bf16") else torch.optim.Adam)(model.parameters(), lr=1e-3)
     alone = median(model, optimizer, inputs, labels, int(steps), device)
     model, optimizer = on_all_ranks(strategy, model, optimizer, device)
     step = median(model, optimizer, inputs, labels, int(steps), device)

@@ -60,4 +60,10 @@ std::shared_ptr<Work> ClippingHook::Start(Communicator& communicator, const Buck
   return inner_->Start(communicator, bucket);
 }
 
+std::optional<PlainAverage> ClippingHook::plain_average() const {
+  std::optional<PlainAverage> average = inner_->plain_average();
+  if (average) average->limit = std::min(limit_, average->limit.value_or(limit_));
+  return average;
+}
+
 }  // namespace cadre::hooks

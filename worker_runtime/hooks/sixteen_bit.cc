@@ -49,6 +49,14 @@ Status SixteenBitHook::Reduce(Communicator& communicator, const BucketView& buck
   return OkStatus();
 }
 
+std::optional<PlainAverage> SixteenBitHook::plain_average() const {
+  std::optional<PlainAverage> average = inner_->plain_average();
+  // What the inner hook does with 16 bits, another order would do with 32.
+  if (!average || average->limit || average->travels_as) return std::nullopt;
+  average->travels_as = type_;
+  return average;
+}
+
 namespace {
 
 std::shared_ptr<CommunicationHook> Wrap(DataType type, std::shared_ptr<CommunicationHook> inner) {

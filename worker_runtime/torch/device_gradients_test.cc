@@ -9,6 +9,7 @@
 
 #include "base/status_matchers.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
+#include "cadre/hooks/all_reduce.h"
 #include "cadre/hooks/power_sgd.h"
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/hooks/sparse.h"
@@ -202,7 +203,12 @@ TEST_P(DeviceGradients, BecomeReadySeveralTimesInAStaticGraph) {
 
 TEST_P(DeviceGradients, GoThroughEveryHook) {
   const std::vector<std::function<std::shared_ptr<CommunicationHook>()>> hooks = {
+      [] { return std::make_shared<hooks::AllReduceHook>(); },
       [] { return hooks::Fp16Hook(); },
+      [] { return std::make_shared<hooks::ClippingHook>(0.01, hooks::Bf16Hook()); },
+      [] {
+        return hooks::Fp16Hook(std::make_shared<hooks::PowerSgdHook>(hooks::PowerSgdOptions()));
+      },
       [] { return std::make_shared<hooks::PowerSgdHook>(hooks::PowerSgdOptions()); },
       [] { return std::make_shared<hooks::SparseHook>(hooks::SparseOptions()); },
   };
@@ -231,6 +237,53 @@ TEST_P(DeviceGradients, GoThroughEveryHook) {
     }
     for (size_t i = 0; i < states[0].size(); ++i) EXPECT_TRUE(states[0][i].equal(states[1][i]));
   }
+}
+
+TEST_P(DeviceGradients, ThatOverflowInSixteenBitsSkipTheStep) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    const auto net = NetOn(device);
+    DataParallelOptions options = ManyBuckets();
+    options.reducer.non_finite = NonFinite::kSkip;
+    options.reducer.hook = hooks::Fp16Hook();
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    const float scale = communicator.rank() == 1 ? 1e9f : 1.0f;
+    ((*model)->forward(Input(communicator, 0, device)) * scale).sum().backward();
+    auto report = (*model)->Finish();
+    ASSERT_OK(report);
+    EXPECT_TRUE(report->skipped);
+    net->zero_grad();
+    (*model)->forward(Input(communicator, 1, device)).mean().backward();
+    report = (*model)->Finish();
+    ASSERT_OK(report);
+    EXPECT_FALSE(report->skipped) << report->reason;
+  });
+}
+
+// What a hook would only cast and average, devices cast and average.
+TEST(DeviceGradientsInSixteenBits, GiveHalfTheBytesToTheirCommunicator_AndNoneToTheHook) {
+  pretend::Install(4);
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    uint64_t bytes[2];
+    for (const bool narrow : {false, true}) {
+      const auto net = NetOn(device);
+      DataParallelOptions options;
+      options.connect_device = pretend::ConnectPretendDevices;
+      if (narrow) options.reducer.hook = hooks::Fp16Hook();
+      auto model = Model::Create(net, communicator, options);
+      ASSERT_OK(model);
+      (*model)->forward(Input(communicator, 0, device)).mean().backward();
+      const auto report = (*model)->Finish();
+      ASSERT_OK(report);
+      bytes[narrow] = report->bytes;
+      if (narrow) {
+        EXPECT_EQ(options.reducer.hook->bytes_given(), 0u);
+      }
+    }
+    EXPECT_LT(bytes[1], 0.7 * bytes[0]);
+  });
 }
 
 TEST_P(DeviceGradients, ThatAreNotFiniteSkipTheStep_AndNoneAfterIt) {

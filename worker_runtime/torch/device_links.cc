@@ -40,14 +40,15 @@ bool MeansThatThereIsNone(const Status& status) {
          status.code() == StatusCode::kFailedPrecondition;
 }
 
-void SayThatTheHostIsTheWay(const Communicator& host, torch::Device device, const Status& status) {
+}  // namespace
+
+void SayThatTheHostIsTheWay(const Communicator& host, torch::Device device,
+                            std::string_view reason) {
   // Devices without NCCL were never meant to have it.
   if (host.rank() != 0 || !device.is_cuda()) return;
-  std::fprintf(stderr, "cadre: gradients on %s go through the host's memory: %s\n",
-               device.str().c_str(), std::string(status.message()).c_str());
+  std::fprintf(stderr, "cadre: gradients on %s go through the host's memory: %.*s\n",
+               device.str().c_str(), static_cast<int>(reason.size()), reason.data());
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceStream& stream) {
   const torch::Device device = stream.device();
@@ -106,7 +107,7 @@ Result<std::unique_ptr<DeviceLinks>> DeviceLinks::Connect(Communicator& host,
     if (backend == "nccl" || !MeansThatThereIsNone(communicator.status())) {
       return communicator.status();
     }
-    SayThatTheHostIsTheWay(host, device, communicator.status());
+    SayThatTheHostIsTheWay(host, device, communicator.status().message());
   }
   return links;
 }

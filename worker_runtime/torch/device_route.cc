@@ -17,12 +17,13 @@ namespace {
 
 class DeviceRoute : public GradientRoute {
  public:
-  DeviceRoute(Reducer* reducer, DeviceStream* stream, DeviceStream* checks,
-              std::vector<RouteMember> members, Communicator* communicator, NonFinite non_finite)
+  DeviceRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members,
+              const DeviceRouteOptions& options)
       : GradientRoute(reducer, stream, std::move(members)),
-        checks_(*checks),
-        communicator_(communicator),
-        non_finite_(non_finite) {}
+        checks_(*options.checks),
+        communicator_(options.communicator),
+        non_finite_(options.non_finite),
+        average_(options.average) {}
   ~DeviceRoute() override {
     // All ranks have sent, and somebody may still use the result.
     if (work_ != nullptr) (void)work_->Wait(kLastDeviceWait);
@@ -37,12 +38,21 @@ class DeviceRoute : public GradientRoute {
   Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) override;
   void Fetch(const StepReport& report) override;
   Status CheckHealth() override;
-  size_t bytes_on_devices() const override { return communicator_ == nullptr ? 0 : flat_.nbytes(); }
+  size_t bytes_on_devices() const override {
+    return communicator_ == nullptr ? 0 : sent().nbytes();
+  }
 
  private:
+  // On the device; it is the communicator's memory where there is one.
+  Result<torch::Tensor> MakeFlat(const torch::TensorOptions& options);
+
   // A communicator's memory may be gone at once, as NCCL's is, whoever still reads it: the device
   // does first what it was given, and where it does not come to that, the memory stays.
   static void Free(std::shared_ptr<void> memory, torch::Device device);
+
+  // What is given to the communicator.
+  const torch::Tensor& sent() const { return narrow_.defined() ? narrow_ : flat_; }
+  void Look();
 
   struct Saved {
     size_t member = 0;
@@ -56,6 +66,9 @@ class DeviceRoute : public GradientRoute {
   DeviceStream& checks_;
   Communicator* const communicator_;
   const NonFinite non_finite_;
+  const PlainAverage average_;
+  // Defined where gradients travel in another type than their own.
+  torch::Tensor narrow_;
   std::optional<FiniteCheck> finite_;
   double weight_ = 1;
   // Gradients that this rank does not have, from before the others' parts were added.
@@ -63,26 +76,33 @@ class DeviceRoute : public GradientRoute {
   std::shared_ptr<Work> work_;
 };
 
+Result<torch::Tensor> DeviceRoute::MakeFlat(const torch::TensorOptions& options) {
+  if (communicator_ == nullptr) {
+    const torch::Tensor flat = torch::zeros({count()}, options);
+    stream_->Uses(flat);
+    return flat;
+  }
+  const size_t bytes = static_cast<size_t>(count()) * options.dtype().itemsize();
+  // Not a tensor of libtorch's own: the communicator knows this memory.
+  CADRE_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, communicator_->AllocateBuffer(bytes));
+  return at::for_blob(memory.get(), {count()})
+      .deleter([memory, device = options.device()](void*) { Free(memory, device); })
+      .options(options)
+      .target_device(options.device())
+      .make_tensor();
+}
+
 Status DeviceRoute::Allocate(const torch::Tensor& like) {
   const auto options = like.options().requires_grad(false);
-  if (communicator_ == nullptr) {
-    flat_ = torch::zeros({count()}, options);
-    stream_->Uses(flat_);
-  } else {
-    const size_t bytes = static_cast<size_t>(count()) * like.element_size();
-    // Not a tensor of libtorch's own: the communicator knows this memory.
-    CADRE_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
-                           communicator_->AllocateBuffer(bytes));
-    flat_ = at::for_blob(memory.get(), {count()})
-                .deleter([memory, device = like.device()](void*) { Free(memory, device); })
-                .options(options)
-                .target_device(like.device())
-                .make_tensor();
+  CADRE_ASSIGN_OR_RETURN(flat_, MakeFlat(options));
+  if (average_.travels_as &&
+      SizeOf(*average_.travels_as) < static_cast<size_t>(like.element_size())) {
+    CADRE_ASSIGN_OR_RETURN(narrow_, MakeFlat(options.dtype(ScalarTypeOf(*average_.travels_as))));
   }
   if (non_finite_ != NonFinite::kIgnore) {
-    checks_.Uses(flat_);
+    checks_.Uses(sent());
     const DeviceStream::Scope on(checks_);
-    finite_.emplace(&checks_, flat_, /*sticky=*/non_finite_ == NonFinite::kError);
+    finite_.emplace(&checks_, sent(), /*sticky=*/non_finite_ == NonFinite::kError);
   }
   return OkStatus();
 }
@@ -98,21 +118,33 @@ void DeviceRoute::Free(std::shared_ptr<void> memory, torch::Device device) {
   }
 }
 
+// Behind what was waited for, and before the stream goes on.
+void DeviceRoute::Look() {
+  if (finite_ && weight_ > 0 && sent().numel() > 0) {
+    finite_->Look(sent());
+    checks_.CurrentWaits();
+  }
+}
+
 void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   const DeviceStream::Scope on(*stream_);
   saved_.clear();
   weight_ = weight;
-  if (finite_ && weight > 0 && flat_.numel() > 0) {
-    finite_->Look(flat_);
-    checks_.CurrentWaits();
-  }
-  if (communicator_ == nullptr) return;
-  for (size_t m = 0; m < members_.size(); ++m) {
+  if (!narrow_.defined()) Look();
+  for (size_t m = 0; communicator_ != nullptr && m < members_.size(); ++m) {
     if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
   }
-  Weigh(weight);
-  const Reduction average = AverageOf(flat_, communicator_->size());
-  work_ = communicator_->AllReduce(BufferOfFlat(flat_), average);
+  if (communicator_ != nullptr) Weigh(weight);
+  if (average_.limit) flat_.clamp_(-*average_.limit, *average_.limit);
+  if (narrow_.defined()) {
+    narrow_.copy_(flat_);
+    checks_.WaitFor(*stream_->Current());
+    Look();
+  }
+  if (communicator_ == nullptr) return;
+  torch::Tensor sent = this->sent();
+  const Reduction average = AverageOf(sent, communicator_->size());
+  work_ = communicator_->AllReduce(BufferOfFlat(sent), average);
 }
 
 Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) {
@@ -129,8 +161,9 @@ Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool
 }
 
 void DeviceRoute::Fetch(const StepReport& report) {
-  if (communicator_ == nullptr) return;
   const DeviceStream::Scope on(*stream_);
+  if (narrow_.defined()) flat_.copy_(narrow_);
+  if (communicator_ == nullptr) return;
   const double rest = RestOfAverage(report, communicator_->size());
   if (rest != 1) flat_.mul_(rest);
   for (const Saved& saved : saved_) {
@@ -145,11 +178,11 @@ Status DeviceRoute::CheckHealth() {
 
 }  // namespace
 
-Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(
-    Reducer* reducer, DeviceStream* stream, DeviceStream* checks, std::vector<RouteMember> members,
-    const torch::Tensor& like, Communicator* communicator, NonFinite non_finite) {
-  auto route = std::make_unique<DeviceRoute>(reducer, stream, checks, std::move(members),
-                                             communicator, non_finite);
+Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(Reducer* reducer, DeviceStream* stream,
+                                                       std::vector<RouteMember> members,
+                                                       const torch::Tensor& like,
+                                                       const DeviceRouteOptions& options) {
+  auto route = std::make_unique<DeviceRoute>(reducer, stream, std::move(members), options);
   CADRE_RETURN_IF_ERROR(route->Allocate(like));
   return std::unique_ptr<GradientRoute>(std::move(route));
 }

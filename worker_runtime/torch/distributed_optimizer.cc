@@ -15,27 +15,10 @@
 #include "torch/utils.h"
 
 namespace cadre::nn {
-namespace {
-
-// Groups of one type each; gradients become ready roughly in reverse.
-std::vector<std::vector<size_t>> Groups(Span<const Parameter> parameters, size_t threshold) {
-  std::vector<size_t> counts;
-  std::map<DataType, std::vector<size_t>> orders;
-  for (const Parameter& parameter : parameters) counts.push_back(parameter.value.count);
-  for (size_t i = parameters.size(); i-- > 0;) orders[parameters[i].value.type].push_back(i);
-  std::vector<std::vector<size_t>> groups;
-  for (const auto& [type, order] : orders) {
-    for (std::vector<size_t>& group : hooks::FusionGroups(counts, order, threshold))
-      groups.push_back(std::move(group));
-  }
-  return groups;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
     torch::optim::Optimizer& optimizer, Communicator& communicator,
-    std::chrono::nanoseconds timeout) {
+    std::chrono::nanoseconds timeout, const ConnectDevice& connect_device) {
   std::unique_ptr<DistributedOptimizer> result(
       new DistributedOptimizer(optimizer, communicator, timeout));
   NamedTensors all;
@@ -51,6 +34,8 @@ Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
   all.CopyToHost();
   CADRE_RETURN_IF_ERROR(BroadcastParameters(communicator, all.parameters, timeout));
   all.CopyFromHost();
+  CADRE_ASSIGN_OR_RETURN(
+      result->links_, DeviceLinks::Connect(communicator, result->trained_.tensors, connect_device));
   return result;
 }
 
@@ -93,6 +78,7 @@ Status DistributedOptimizer::Fail(const Status& status) {
   if (status.ok() || !failure_.ok()) return failure_;
   failure_ = status;
   communicator_.Abort();
+  if (links_ != nullptr) links_->Abort();
   return failure_;
 }
 
@@ -122,12 +108,47 @@ Status DistributedOptimizer::StepOptimizer() {
   });
 }
 
+// Groups of one type each, and of one device; gradients become ready roughly in reverse.
+std::vector<std::vector<size_t>> DistributedOptimizer::Groups(const CommunicationHook& hook,
+                                                              bool on_devices,
+                                                              size_t threshold) const {
+  const bool devices_average = hook.plain_average().has_value();
+  std::vector<size_t> counts;
+  std::map<std::string, std::vector<size_t>> orders;
+  for (const Parameter& parameter : trained_.parameters) counts.push_back(parameter.value.count);
+  for (size_t i = trained_.tensors.size(); i-- > 0;) {
+    const torch::Tensor& tensor = trained_.tensors[i];
+    if ((devices_average && links_->Reduces(tensor.device())) != on_devices) continue;
+    const torch::ScalarType type =
+        on_devices ? tensor.scalar_type() : ReducedType(tensor.scalar_type());
+    orders[(on_devices ? tensor.device().str() : "") + torch::toString(type)].push_back(i);
+  }
+  std::vector<std::vector<size_t>> groups;
+  for (const auto& [kind, order] : orders) {
+    for (std::vector<size_t>& group : hooks::FusionGroups(counts, order, threshold))
+      groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+void DistributedOptimizer::LayOutDevices(Exchange& exchange, size_t threshold) {
+  exchange.on_devices.clear();
+  for (const std::vector<size_t>& group : Groups(*exchange.hook, /*on_devices=*/true, threshold)) {
+    std::vector<torch::Tensor> members;
+    for (const size_t i : group) members.push_back(trained_.tensors[i]);
+    const torch::Device device = members.front().device();
+    exchange.on_devices.emplace_back(links_->StreamOf(device), links_->CommunicatorOf(device),
+                                     std::move(members), *exchange.hook->plain_average());
+  }
+}
+
 Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
   exchange.threshold = threshold;
   exchange.fused.clear();
   exchange.gradients.clear();
   exchange.buckets.clear();
-  const std::vector<std::vector<size_t>> groups = Groups(trained_.parameters, threshold);
+  LayOutDevices(exchange, threshold);
+  const auto groups = Groups(*exchange.hook, /*on_devices=*/false, threshold);
   for (const std::vector<size_t>& group : groups) {
     std::vector<GradientView> views;
     size_t count = 0;
@@ -148,9 +169,22 @@ Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
 
 Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
   const torch::NoGradGuard no_grad;
-  if (exchange.buckets.empty() || exchange.threshold != threshold) {
+  if ((exchange.buckets.empty() && exchange.on_devices.empty()) ||
+      exchange.threshold != threshold) {
     CADRE_RETURN_IF_ERROR(LayOut(exchange, threshold));
   }
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  for (DeviceAverage& average : exchange.on_devices) average.Start();
+  CADRE_RETURN_IF_ERROR(ReduceOnHost(exchange, deadline));
+  for (DeviceAverage& average : exchange.on_devices) {
+    CADRE_RETURN_IF_ERROR(average.Finish(deadline - std::chrono::steady_clock::now()));
+    device_bytes_ += average.bytes();
+  }
+  return OkStatus();
+}
+
+Status DistributedOptimizer::ReduceOnHost(Exchange& exchange,
+                                          std::chrono::steady_clock::time_point deadline) {
   const auto place = [&](size_t b, const GradientView& view) {
     const auto offset = static_cast<int64_t>(view.offset);
     return exchange.fused[b]
@@ -166,7 +200,6 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
     }
     works.push_back(exchange.hook->Start(communicator_, bucket));
   }
-  const auto begin = std::chrono::steady_clock::now();
   Status status;
   for (const auto& work : works) {
     // A collective under way must end before its memory may go.
@@ -174,8 +207,7 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
       work->Wait(kAbortGrace).IgnoreError();
       continue;
     }
-    status =
-        WaitOrAbort(communicator_, work, timeout_ - (std::chrono::steady_clock::now() - begin));
+    status = WaitOrAbort(communicator_, work, deadline - std::chrono::steady_clock::now());
   }
   CADRE_RETURN_IF_ERROR(status);
   for (const BucketView& bucket : exchange.buckets) {
@@ -292,7 +324,7 @@ Status DistributedOptimizer::LoadState(const State& state) {
 }
 
 uint64_t DistributedOptimizer::bytes_given() const {
-  uint64_t bytes = earlier_bytes_;
+  uint64_t bytes = earlier_bytes_ + device_bytes_;
   for (const CommunicationHook* hook : {full_.hook.get(), half_.hook.get(), sparse_.hook.get(),
                                         static_cast<CommunicationHook*>(partial_.get())}) {
     if (hook != nullptr) bytes += hook->bytes_given();

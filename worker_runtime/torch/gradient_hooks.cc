@@ -99,11 +99,16 @@ Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
     CADRE_RETURN_IF_ERROR(
         CheckSameParameters(communicator_, trained_.parameters, options_.reducer.timeout));
   }
-  // A hook works in the host's memory.
-  const bool may_link = options_.reducer.hook == nullptr;
+  // A hook that computes does so in the host's memory.
+  const CommunicationHook* const hook = options_.reducer.hook.get();
+  const bool may_link = hook == nullptr || hook->plain_average().has_value();
   CADRE_ASSIGN_OR_RETURN(auto links,
                          DeviceLinks::Connect(communicator_, trained_.tensors,
                                               may_link ? options_.connect_device : nullptr));
+  if (!may_link && !trained_.tensors.empty()) {
+    SayThatTheHostIsTheWay(communicator_, trained_.tensors.front().device(),
+                           "the communication hook computes there");
+  }
   for (size_t i = 0; i < trained_.tensors.size() && owners_.empty(); ++i) {
     trained_.parameters[i].reduced_elsewhere = links->Reduces(trained_.tensors[i].device());
   }

@@ -33,6 +33,8 @@ RoutedGradients::RoutedGradients(Reducer& reducer, const std::vector<torch::Tens
       links_(std::move(links)),
       static_graph_(options.static_graph),
       non_finite_(options.non_finite),
+      average_(options.hook == nullptr ? PlainAverage()
+                                       : options.hook->plain_average().value_or(PlainAverage())),
       owners_(std::move(owners)),
       host_(host),
       places_(tensors.size()) {}
@@ -92,8 +94,8 @@ Result<std::unique_ptr<GradientRoute>> RoutedGradients::MakeRoute(
   if (!links_->Reduces(like.device())) {
     return MakeHostRoute(&reducer_, &stream, std::move(members), like);
   }
-  return MakeDeviceRoute(&reducer_, &stream, &checks, std::move(members), like,
-                         links_->CommunicatorOf(like.device()), non_finite_);
+  return MakeDeviceRoute(&reducer_, &stream, std::move(members), like,
+                         {links_->CommunicatorOf(like.device()), &checks, non_finite_, average_});
 }
 
 Status RoutedGradients::LayOut() {

@@ -10,26 +10,29 @@
 #include "torch/utils.h"
 
 namespace cadre::nn {
+namespace {
+
+constexpr std::pair<DataType, torch::ScalarType> kTypes[] = {
+    {DataType::kFloat32, torch::kFloat32}, {DataType::kFloat64, torch::kFloat64},
+    {DataType::kFloat16, torch::kFloat16}, {DataType::kBfloat16, torch::kBFloat16},
+    {DataType::kInt32, torch::kInt32},     {DataType::kInt64, torch::kInt64},
+    {DataType::kUint8, torch::kUInt8},
+};
+
+}  // namespace
 
 std::optional<DataType> DataTypeOf(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat32:
-      return DataType::kFloat32;
-    case torch::kFloat64:
-      return DataType::kFloat64;
-    case torch::kFloat16:
-      return DataType::kFloat16;
-    case torch::kBFloat16:
-      return DataType::kBfloat16;
-    case torch::kInt32:
-      return DataType::kInt32;
-    case torch::kInt64:
-      return DataType::kInt64;
-    case torch::kUInt8:
-      return DataType::kUint8;
-    default:
-      return std::nullopt;
+  for (const auto& [ours, theirs] : kTypes) {
+    if (theirs == type) return ours;
   }
+  return std::nullopt;
+}
+
+torch::ScalarType ScalarTypeOf(DataType type) {
+  for (const auto& [ours, theirs] : kTypes) {
+    if (ours == type) return theirs;
+  }
+  return torch::ScalarType::Undefined;
 }
 
 Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,14 @@ struct BucketView {
   size_t bucket_count = 0;
   Buffer buffer;
   Span<const GradientView> gradients;
+};
+
+// The mean of the ranks' gradients, divided before it is summed.
+struct PlainAverage {
+  // Elements are cut to at most this, up and down, first.
+  std::optional<double> limit;
+  // The type in which they are then divided, sent and added up; none: their own.
+  std::optional<DataType> travels_as;
 };
 
 // One reducer's. Layout(), Start() and the state are used by one thread at a time; Start() does not
@@ -63,6 +72,11 @@ class CommunicationHook {
 
   // How many bytes this rank gave to collectives so far: what compression is measured by.
   virtual uint64_t bytes_given() const = 0;
+
+  // What the hook comes to, where that is no more than an average and devices can do it by
+  // themselves: gradients on them then do not go through the host's memory, and the hook is not
+  // called for them.
+  virtual std::optional<PlainAverage> plain_average() const { return std::nullopt; }
 };
 
 }  // namespace cadre

@@ -3,6 +3,7 @@
 #define CADRE_HOOKS_ALL_REDUCE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cadre/communication_hook.h"
@@ -23,6 +24,7 @@ class AllReduceHook : public CommunicationHook {
   Result<std::string> SaveState() const override;
   Status LoadState(std::string_view state) override;
   uint64_t bytes_given() const override;
+  std::optional<PlainAverage> plain_average() const override { return PlainAverage(); }
 
  private:
   // The last, so that it stops before what its operations use is gone.
@@ -43,6 +45,7 @@ class ClippingHook : public CommunicationHook {
   Status LoadState(std::string_view state) override { return inner_->LoadState(state); }
   bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
   uint64_t bytes_given() const override { return inner_->bytes_given(); }
+  std::optional<PlainAverage> plain_average() const override;
 
  private:
   const double limit_;

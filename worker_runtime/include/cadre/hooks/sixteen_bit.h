@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ class SixteenBitHook : public CommunicationHook {
   Status LoadState(std::string_view state) override { return inner_->LoadState(state); }
   bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
   uint64_t bytes_given() const override { return inner_->bytes_given(); }
+  std::optional<PlainAverage> plain_average() const override;
 
  private:
   Status Reduce(Communicator& communicator, const BucketView& bucket);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cadre/communicator.h"
@@ -25,6 +26,10 @@ using ConnectDevice =
 
 // By NCCL; UNIMPLEMENTED for devices that are not CUDA's.
 Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceStream& stream);
+
+// Rank 0 says so on standard error, of CUDA's devices.
+void SayThatTheHostIsTheWay(const Communicator& host, torch::Device device,
+                            std::string_view reason);
 
 // Collective. FAILED_PRECONDITION on all ranks alike: CADRE_ENCRYPT says that what goes between
 // machines is encrypted, the ranks are on several, and nothing encrypts what devices send.

@@ -23,6 +23,8 @@
 #include "cadre/parameter.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
+#include "cadre/torch/device_average.h"
+#include "cadre/torch/device_links.h"
 #include "cadre/torch/tensors.h"
 #include "torch/optim/optimizer.h"
 #include "torch/types.h"
@@ -41,10 +43,13 @@ class DistributedOptimizer {
   // Collective: compares the parameters of all groups with rank 0's, and copies rank 0's values.
   // Those that require no gradient are not exchanged later, and get none. Parameters that come,
   // go, or are frozen or thawed later are FAILED_PRECONDITION in the next call, by their number in
-  // the optimizer.
+  // the optimizer. Gradients on devices that can be connected are averaged there; in the sparse and
+  // the partial mode, and where `connect_device` is null or says that they cannot, they go through
+  // the host's memory.
   static Result<std::unique_ptr<DistributedOptimizer>> Create(
       torch::optim::Optimizer& optimizer, Communicator& communicator,
-      std::chrono::nanoseconds timeout = std::chrono::minutes(11));
+      std::chrono::nanoseconds timeout = std::chrono::minutes(11),
+      const ConnectDevice& connect_device = ConnectByNccl);
 
   // From now on each update scales its loss, and where some rank's gradient overflowed none is
   // made: before the exchange, so that what a mode remembers, and a clipping, are of gradients that
@@ -98,6 +103,7 @@ class DistributedOptimizer {
     std::vector<torch::Tensor> fused;
     std::vector<std::vector<GradientView>> gradients;
     std::vector<BucketView> buckets;
+    std::vector<DeviceAverage> on_devices;
     // The last, so that its thread has ended when the memory goes.
     std::shared_ptr<CommunicationHook> hook;
   };
@@ -118,7 +124,13 @@ class DistributedOptimizer {
   Status Backward(const torch::Tensor& loss, bool* overflowed);
   Status StepOptimizer();
   Status LayOut(Exchange& exchange, size_t threshold);
+  void LayOutDevices(Exchange& exchange, size_t threshold);
+  // Of those that `hook` leaves to the devices, or of the others, in the order in which they
+  // travel.
+  std::vector<std::vector<size_t>> Groups(const CommunicationHook& hook, bool on_devices,
+                                          size_t threshold) const;
   Status Reduce(Exchange& exchange, size_t threshold);
+  Status ReduceOnHost(Exchange& exchange, std::chrono::steady_clock::time_point deadline);
   Status Update(const torch::Tensor& loss, Exchange& exchange, size_t threshold);
   Status PreparePartial(size_t threshold);
   Status OnHost(const std::function<Status()>& average);
@@ -130,6 +142,7 @@ class DistributedOptimizer {
   std::vector<Place> places_;
   // Those that require a gradient.
   NamedTensors trained_;
+  std::unique_ptr<DeviceLinks> links_;
   ShardedGradScaler* scaler_ = nullptr;
 
   Exchange full_, half_, sparse_;
@@ -141,6 +154,8 @@ class DistributedOptimizer {
   State loaded_;
   // Of hooks that were replaced.
   uint64_t earlier_bytes_ = 0;
+  // Of what devices did in place of hooks.
+  uint64_t device_bytes_ = 0;
   Status failure_;
 };
 

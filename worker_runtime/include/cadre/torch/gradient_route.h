@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "c10/core/Stream.h"
+#include "cadre/communication_hook.h"
 #include "cadre/communicator.h"
 #include "cadre/reducer.h"
 #include "cadre/result.h"
@@ -86,15 +87,23 @@ std::unique_ptr<GradientRoute> MakeHostRoute(Reducer* reducer, DeviceStream* str
                                              std::vector<RouteMember> members,
                                              const torch::Tensor& like);
 
-// Collective where there is a communicator: the sum of what the ranks' devices hold, by
+// Collective where there is a communicator: the average of what the ranks' devices hold, by
 // `communicator`, whose operations run on `stream`. Null: there is one rank, and nothing to add.
 // The parameters are reduced_elsewhere. With NonFinite::kError what is not finite is told in the
 // step after, so that nothing waits for the device; with kSkip Hand() waits. It is looked for on
-// `checks`, while the gradients before are on their way.
+// `checks`, while the gradients before are on their way; where they travel in another type, in what
+// is sent.
 //   RESOURCE_EXHAUSTED  some rank's device has no memory
-Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(
-    Reducer* reducer, DeviceStream* stream, DeviceStream* checks, std::vector<RouteMember> members,
-    const torch::Tensor& like, Communicator* communicator, NonFinite non_finite);
+struct DeviceRouteOptions {
+  Communicator* communicator = nullptr;
+  DeviceStream* checks = nullptr;
+  NonFinite non_finite = NonFinite::kError;
+  PlainAverage average;
+};
+Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(Reducer* reducer, DeviceStream* stream,
+                                                       std::vector<RouteMember> members,
+                                                       const torch::Tensor& like,
+                                                       const DeviceRouteOptions& options);
 
 // Of gradients that one rank alone needs, which are not in buckets but where autograd put them:
 // `parameters` has those that are the members. Send() packs them and takes them away; after Fetch()

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "cadre/communication_hook.h"
 #include "cadre/reducer.h"
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
@@ -113,6 +114,8 @@ class RoutedGradients {
   const std::unique_ptr<DeviceLinks> links_;
   const bool static_graph_;
   const NonFinite non_finite_;
+  // What devices do in place of a hook.
+  const PlainAverage average_;
   const std::vector<int> owners_;
   Communicator* const host_;
   double weight_ = 1;

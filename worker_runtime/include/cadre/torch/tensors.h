@@ -22,6 +22,7 @@ class DeviceLinks;
 
 // nullopt: collectives do not have it.
 std::optional<DataType> DataTypeOf(torch::ScalarType type);
+torch::ScalarType ScalarTypeOf(DataType type);
 
 // INVALID_ARGUMENT: the parameter is on the meta device.
 Status CheckHasValues(const std::string& name, const torch::Tensor& parameter);
