@@ -116,7 +116,7 @@ def all_parts() -> list[Part]:
               for name in (FIRST_EXAMPLE, *MORE_EXAMPLES)]
     parts += steps_of_models("tiny step of %s on the CPU, two ranks, Gloo", 15, 240, None, "cpu", "gloo", 2)
     parts += steps_of_models("step of %s, one rank per GPU, nccl", 35, 160, nccl, "cuda", "nccl", None)
-    for strategy, ranks, said in (("sharded", 2, "two"), ("fsdp", 2, "two"), ("offload", 2, "two"), ("hybrid", 4, "four")):
+    for strategy, ranks, said in (("bf16", 2, "two"), ("sharded", 2, "two"), ("fsdp", 2, "two"), ("offload", 2, "two"), ("hybrid", 4, "four")):
         parts += [Part("tiny %s step of transformer on the CPU, %s ranks, Gloo" % (strategy, said), 15, 240,
                        step("transformer", "cpu", "gloo", ranks, strategy)),
                   Part("%s step of transformer, %s ranks on one GPU, nccl" % (strategy, said), 50, 160,
