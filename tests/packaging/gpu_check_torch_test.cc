@@ -72,7 +72,8 @@ TEST_F(GpuCheckTorchTest, AllThatNeedsNoGpuPasses) {
   ASSERT_FALSE(results.is_discarded()) << Said(**run);
   EXPECT_EQ(results["failed"], 0) << Said(**run);
   if (results["machine"]["driver"].contains("gpus")) GTEST_SKIP() << "there is a GPU here";
-  EXPECT_THAT((*run)->standard_output(), EndsWith("\n6 passed, 0 failed\n"));
+  EXPECT_THAT((*run)->standard_output(), EndsWith(" passed, 0 failed\n"));
+  // All others have passed.
   for (const auto& part : results["parts"]) {
     const std::string name = part["name"], figures = part["figures"].dump();
     if (part["result"] == "skipped") {

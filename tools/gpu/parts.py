@@ -39,19 +39,6 @@ def googletest(program: str, tests: str) -> Callable[[Context, Part], dict]:
     return run
 
 
-def bench_cuda(context: Context, part: Part) -> dict:
-    log, result = context.log("cuda_bench"), os.path.join(context.output, "cuda_bench.json")
-    status = context.run("cuda_bench", [os.path.join(context.root, "tests/cuda_bench"), "--json", result], part.limit)
-    succeed(status, "cuda_bench", log)
-    said = next((line for line in lines_of(log) if line.startswith("skipped: ")), None)
-    if said:
-        raise Skipped(said[len("skipped: "):])
-    rows = read(result)["results"]
-    copy = rows[0]["gigabytes_per_second"]
-    return {"copy_gigabytes_per_second": round(copy),
-            "of_copy": {row["name"]: round(row["gigabytes_per_second"] / copy, 2) for row in rows[1:]}}
-
-
 def ddp(context: Context, part: Part) -> dict:
     script = os.path.join(context.root, "examples/ddp_python/train.py")
     checkpoint = os.path.join(context.output, "ddp_nccl.pt")
@@ -105,9 +92,6 @@ def all_parts() -> list[Part]:
     gpu, on_gpu, nccl = Machine.need_gpu, Machine.need_torch_on_gpu, Machine.need_nccl
     communicator = googletest("nccl_communicator_check", "*NcclWorldTest.*:NcclCommunicatorTest.*:*NcclParts*")
     parts = [Part("cadre doctor", 2, 30, doctor),
-             Part("kernels on the CPU", 2, 60, googletest("cpu_kernels_test", "*")),
-             Part("kernels on the GPU", 10, 90, googletest("kernels_test", "KernelsTest.*"), gpu),
-             Part("kernels beside a plain copy", 10, 60, bench_cuda, gpu),
              Part("PyTorch DDP with nccl, one rank per GPU", 20, 90, ddp, nccl),
              Part("communicator on the GPU", 60, 120, communicator, gpu),
              Part("adapter for this libtorch", 1, 300, adapter),
