@@ -1,4 +1,4 @@
-"""The CUDA toolkit and NCCL's header, as the repository @cuda.
+"""The headers of CUDA and NCCL, as the repository @cuda.
 
 Looked for under $CUDA_HOME, else /usr/local/cuda; an empty CUDA_HOME means: none. Where there is none the same targets
 exist, empty, and the definitions below are absent, so that the build succeeds everywhere:
@@ -6,8 +6,7 @@ exist, empty, and the definitions below are absent, so that the build succeeds e
   CADRE_HAVE_CUDA_HEADERS   cuda_runtime.h can be included
   CADRE_HAVE_NCCL_HEADERS   nccl.h can be included
 
-The target cudart is CUDA's runtime as kernels have it linked into them, statically. Everything else loads the runtime, NCCL,
-NVML and the driver at run time.
+Nothing is linked with CUDA's libraries: the runtime, NCCL, NVML and the driver are loaded at run time.
 """
 
 _EMPTY = 'cc_library(name = "{name}")'
@@ -17,8 +16,6 @@ def _cuda_repository_impl(ctx):
     build = ['# Written by third_party/cuda.bzl.\npackage(default_visibility = ["//visibility:public"])']
 
     have_cuda = bool(home) and ctx.path(home + "/include/cuda_runtime.h").exists
-    nvcc = ""
-    cudart = ""
     if have_cuda:
         ctx.symlink(home + "/include", "include")
         build.append("""cc_library(
@@ -27,12 +24,6 @@ def _cuda_repository_impl(ctx):
     includes = ["include"],
     defines = ["CADRE_HAVE_CUDA_HEADERS"],
 )""")
-        if ctx.path(home + "/bin/nvcc").exists:
-            nvcc = home + "/bin/nvcc"
-        for folder in ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"]:
-            archive = "%s/%s/libcudart_static.a" % (home, folder)
-            if not cudart and ctx.path(archive).exists:
-                cudart = archive
     else:
         build.append(_EMPTY.format(name = "cuda_headers"))
 
@@ -53,20 +44,8 @@ def _cuda_repository_impl(ctx):
     else:
         build.append(_EMPTY.format(name = "nccl_headers"))
 
-    # The static runtime loads the driver when it is first used, so a program with kernels starts without a GPU.
-    can_compile = bool(nvcc and cudart)
-    if can_compile:
-        build.append("""cc_library(
-    name = "cudart",
-    linkopts = ["%s", "-ldl", "-lrt", "-pthread"],
-    deps = [":cuda_headers"],
-)""" % cudart)
-    else:
-        build.append(_EMPTY.format(name = "cudart"))
-
     ctx.file("WORKSPACE", "")
     ctx.file("BUILD", "\n\n".join(build) + "\n", executable = False)
-    ctx.file("defs.bzl", "NVCC = %r\n" % (nvcc if can_compile else ""), executable = False)
 
 cuda_repository = repository_rule(
     implementation = _cuda_repository_impl,

@@ -47,8 +47,8 @@ std::string AllText(const fs::path& folder) {
   std::string all;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().filename().string(), kind = entry.path().extension();
-    const bool ours = name == "BUILD" || kind == ".cc" || kind == ".h" || kind == ".cu" ||
-                      kind == ".py" || kind == ".txt";
+    const bool ours =
+        name == "BUILD" || kind == ".cc" || kind == ".h" || kind == ".py" || kind == ".txt";
     if (ours && entry.is_regular_file()) absl::StrAppend(&all, name, "\n", Text(entry.path()));
   }
   return all;

@@ -1,7 +1,6 @@
 """The kinds of target this repository has."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
-load("@cuda//:defs.bzl", "NVCC")
 
 def _and(deps, more):
     """deps and what more has that deps has not: naming one of them in a BUILD file is no mistake."""
@@ -198,51 +197,5 @@ def cadre_cc_proto(name, srcs, deps = [], grpc = False, visibility = ["//visibil
         hdrs = [stem + ".grpc.pb.h" for stem in stems],
         copts = ["-w"],
         deps = [":" + name + "_cc", "//third_party:grpc"],
-        visibility = visibility,
-    )
-
-def cuda_library(name, srcs, hdrs = [], deps = [], nvccopts = [], textual_inputs = [], visibility = None):
-    """CUDA kernels and the host functions that launch them.
-
-    Where there is no nvcc the library has its headers and no code, and CADRE_HAVE_CUDA_KERNELS is not defined for those who
-    depend on it.
-
-    Args:
-      name: the library.
-      srcs: .cu files.
-      hdrs: headers of the host functions; plain C++.
-      deps: what the headers need.
-      nvccopts: more options for nvcc.
-      textual_inputs: other files that the .cu files include.
-      visibility: of the library.
-    """
-    if not NVCC:
-        cc_library(name = name, hdrs = hdrs, deps = deps, visibility = visibility)
-        return
-    objects = []
-    for src in srcs:
-        obj = name + "_" + src.replace("/", "_").replace(".cu", "") + ".o"
-        native.genrule(
-            name = name + "_" + src.replace("/", "_").replace(".cu", "") + "_nvcc",
-            srcs = [src] + hdrs + textual_inputs,
-            outs = [obj],
-            # One binary for every GPU since Turing: machine code where it pays, PTX for what is newer.
-            cmd = " ".join([
-                NVCC,
-                "-std=c++17 -O2 -I. -I$(GENDIR)",
-                "-Xcompiler=-fPIC,-Wall",
-                "-arch=all-major",
-                " ".join(nvccopts),
-                "-c $(location %s) -o $@" % src,
-            ]),
-            visibility = ["//visibility:private"],
-        )
-        objects.append(obj)
-    cc_library(
-        name = name,
-        srcs = objects,
-        hdrs = hdrs,
-        defines = ["CADRE_HAVE_CUDA_KERNELS"],
-        deps = deps + ["@cuda//:cudart"],
         visibility = visibility,
     )
