@@ -21,10 +21,7 @@ struct CudaApi {
   decltype(&cudaGetDeviceCount) GetDeviceCount = nullptr;
   decltype(&cudaGetDevice) GetDevice = nullptr;
   decltype(&cudaSetDevice) SetDevice = nullptr;
-  decltype(&cudaDeviceGetAttribute) DeviceGetAttribute = nullptr;
   decltype(&cudaDeviceGetPCIBusId) DeviceGetPCIBusId = nullptr;
-  // What it writes is laid out differently in each major version, except that the name is first.
-  cudaError_t (*GetDeviceProperties)(void*, int) = nullptr;
   decltype(&cudaDeviceGetStreamPriorityRange) DeviceGetStreamPriorityRange = nullptr;
   decltype(&cudaStreamCreateWithPriority) StreamCreateWithPriority = nullptr;
   decltype(&cudaStreamDestroy) StreamDestroy = nullptr;

@@ -31,7 +31,6 @@ StatusCode CodeOf(cudaError_t error) {
       return StatusCode::kFailedPrecondition;
     case cudaErrorInvalidValue:
     case cudaErrorInvalidResourceHandle:
-    case cudaErrorInvalidConfiguration:
       return StatusCode::kInvalidArgument;
     default:
       return StatusCode::kInternal;
@@ -72,12 +71,10 @@ Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
 Status CudaStatus(int error, absl::string_view what) {
   if (error == cudaSuccess) return OkStatus();
   const auto code = static_cast<cudaError_t>(error);
-  const Result<const CudaApi*> api = LoadCudaApi();
-  // The kernels have CUDA's runtime in them, so they fail also where there is no other.
-  if (!api.ok()) return Status(CodeOf(code), absl::StrCat(what, ": CUDA error ", error));
+  const CudaApi& api = Loaded();
   // Errors that the next call would report again are taken back.
-  (*api)->GetLastError();
-  return Status(CodeOf(code), absl::StrCat(what, ": ", (*api)->GetErrorString(code)));
+  api.GetLastError();
+  return Status(CodeOf(code), absl::StrCat(what, ": ", api.GetErrorString(code)));
 }
 
 Result<int> CountCudaDevices() {
@@ -97,24 +94,6 @@ Result<int> CurrentCudaDevice() {
   int device = 0;
   RETURN_IF_ERROR(CudaStatus(api->GetDevice(&device), "cudaGetDevice"));
   return device;
-}
-
-Result<std::string> DescribeCudaDevice(int device) {
-  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
-  // More than any version writes.
-  alignas(cudaDeviceProp) char properties[8 * sizeof(cudaDeviceProp)] = {};
-  RETURN_IF_ERROR(
-      CudaStatus(api->GetDeviceProperties(properties, device), "cudaGetDeviceProperties"));
-  int driver = 0, major = 0, minor = 0;
-  RETURN_IF_ERROR(
-      CudaStatus(api->DeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                 "cudaDeviceGetAttribute"));
-  RETURN_IF_ERROR(
-      CudaStatus(api->DeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-                 "cudaDeviceGetAttribute"));
-  RETURN_IF_ERROR(CudaStatus(api->DriverGetVersion(&driver), "cudaDriverGetVersion"));
-  return absl::StrCat(static_cast<const char*>(properties), ", compute capability ", major, ".",
-                      minor, ", driver ", VersionText(driver));
 }
 
 Result<std::string> CudaBusId(int device) {
@@ -219,10 +198,6 @@ Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHa
   return Copy(to, from, bytes, cudaMemcpyDeviceToHost, stream);
 }
 
-Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
-  return Copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-}
-
 #else
 
 namespace {
@@ -237,7 +212,6 @@ Status CudaStatus(int error, absl::string_view what) {
 }
 Result<int> CountCudaDevices() { return NotBuilt(); }
 Result<int> CurrentCudaDevice() { return NotBuilt(); }
-Result<std::string> DescribeCudaDevice(int) { return NotBuilt(); }
 Result<std::string> CudaBusId(int) { return NotBuilt(); }
 Status SetCudaDevice(int) { return NotBuilt(); }
 CudaDeviceScope::CudaDeviceScope(int) : status_(NotBuilt()) {}
@@ -256,7 +230,6 @@ Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t) { return NotBuilt(); 
 Status FillOnCudaDevice(void*, uint8_t, size_t, CudaStreamHandle) { return NotBuilt(); }
 Status CopyToCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
 Status CopyFromCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
-Status CopyOnCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
 
 #endif
 

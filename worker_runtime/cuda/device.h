@@ -22,9 +22,9 @@ namespace cadre::cuda {
 // A cudaStream_t; null is the legacy default stream, which waits for all others.
 using CudaStreamHandle = void*;
 
-// `error` is a cudaError_t. The text is "WHAT: CUDA's own words".
+// `error` is a cudaError_t that a call of CUDA's gave. The text is "WHAT: CUDA's own words".
 //   RESOURCE_EXHAUSTED   no memory
-//   FAILED_PRECONDITION  no GPU, no driver, or one that does not fit the runtime or the kernels
+//   FAILED_PRECONDITION  no GPU, no driver, or one that does not fit the runtime or the program
 //   INVALID_ARGUMENT     so CUDA says
 //   INTERNAL             everything else
 Status CudaStatus(int error, absl::string_view what);
@@ -34,9 +34,6 @@ Result<int> CountCudaDevices();
 
 // The one that calls on this thread concern.
 Result<int> CurrentCudaDevice();
-
-// "NVIDIA H200, compute capability 9.0, driver 13.0".
-Result<std::string> DescribeCudaDevice(int device);
 
 // Its place on the PCI bus ("0000:65:00.0"), by which two processes find that they have the same.
 Result<std::string> CudaBusId(int device);
@@ -68,7 +65,7 @@ class CudaStream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   CudaStreamHandle handle() const { return handle_; }
-  // Waits for all that was given to it. Has no deadline: for tests and for measuring.
+  // Waits for all that was given to it. Has no deadline: for tests.
   Status Synchronize();
 
  private:
@@ -107,7 +104,6 @@ Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes);
 Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream);
 Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
 Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
-Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
 
 }  // namespace cadre::cuda
 

@@ -3,14 +3,9 @@
 
 #ifdef CADRE_HAVE_CUDA_HEADERS
 
-// Older headers call it by the name of its second version; programs ask for the plain one.
-#undef cudaGetDeviceProperties
-extern "C" cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -124,32 +119,6 @@ cudaError_t cudaSetDevice(int device) {
   return Call([&] {
     if (!cadre::pretend_gpu::IsDevice(device)) return cudaErrorInvalidDevice;
     cadre::pretend_gpu::SetCurrentDevice(device);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  return Call([&] {
-    if (!cadre::pretend_gpu::IsDevice(device)) return cudaErrorInvalidDevice;
-    if (attribute == cudaDevAttrComputeCapabilityMajor) {
-      *value = 9;
-    } else if (attribute == cudaDevAttrComputeCapabilityMinor) {
-      *value = 0;
-    } else {
-      return cudaErrorNotSupported;
-    }
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return Call([&] {
-    if (!cadre::pretend_gpu::IsDevice(device)) return cudaErrorInvalidDevice;
-    *properties = {};
-    std::snprintf(properties->name, sizeof(properties->name), "Pretend GPU %d",
-                  PhysicalDevice(device));
-    properties->major = 9;
-    properties->pciBusID = PhysicalDevice(device);
     return cudaSuccess;
   });
 }
