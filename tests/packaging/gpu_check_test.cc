@@ -240,9 +240,10 @@ TEST_F(GpuCheckTest, InACheckout_AWrongArchiveIsNamed) {
 TEST_F(GpuCheckTest, InACheckout_WhatEndsItLetsTheCheckEndInOrder) {
   const std::string folder = MakeTempDir("archive");
   fs::create_directory(folder + "/check");
-  std::ofstream(folder + "/check/gpu_check") << "import signal, sys, time\n"
+  // Not by print(): the signal may come while the other line is still being printed.
+  std::ofstream(folder + "/check/gpu_check") << "import os, signal, sys, time\n"
                                                 "def end(*_):\n"
-                                                "    print('ends in order', flush=True)\n"
+                                                "    os.write(1, b'ends in order\\n')\n"
                                                 "    sys.exit(130)\n"
                                                 "signal.signal(signal.SIGTERM, end)\n"
                                                 "print('checks', flush=True)\n"
