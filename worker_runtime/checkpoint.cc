@@ -44,15 +44,17 @@ Result<std::string> OnRankZero(Worker& worker, absl::string_view what,
 
 Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
                       const CheckpointDirectory::Writer& writer, std::chrono::nanoseconds timeout) {
-  return OnRankZero(
-             worker, "save", timeout,
-             [&]() -> Result<std::string> {
-               // The store refuses a call of a generation that is over.
-               const auto fence = [&] { return worker.Set("checkpoint/step", absl::StrCat(step)); };
-               RETURN_IF_ERROR(directory.Save(step, worker.place().generation, writer, fence));
-               return std::string();
-             })
-      .status();
+  const auto save = [&]() -> Result<std::string> {
+    // The store refuses a call of a generation that is over.
+    const auto fence = [&] { return worker.Set("checkpoint/step", absl::StrCat(step)); };
+    RETURN_IF_ERROR(directory.Save(step, worker.place().generation, writer, fence));
+    return absl::StrCat(step);
+  };
+  ASSIGN_OR_RETURN(const std::string saved, OnRankZero(worker, "save", timeout, save));
+  if (saved == absl::StrCat(step)) return OkStatus();
+  return InvalidArgumentError(absl::StrCat("rank 0 saved step ", saved, " and rank ", worker.rank(),
+                                           " is in step ", step,
+                                           "; all ranks must save after the same step"));
 }
 
 Result<bool> CheckpointWanted(Worker& worker, std::chrono::nanoseconds timeout) {

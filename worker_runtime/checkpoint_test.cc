@@ -75,6 +75,17 @@ TEST_F(CheckpointTest, AllHearThatTheSaveFailed) {
   });
 }
 
+TEST_F(CheckpointTest, ARankInAnotherStepHearsOfIt) {
+  const CheckpointDirectory directory(path_);
+  workers_.Run([&](Worker& worker) {
+    const bool other = worker.rank() == 2;
+    const Status saved = SaveCheckpoint(worker, directory, other ? 6 : 5, Write, kLong);
+    EXPECT_EQ(saved.code(), other ? StatusCode::kInvalidArgument : StatusCode::kOk);
+    EXPECT_THAT(saved.message(),
+                HasSubstr(other ? "rank 0 saved step 5 and rank 2 is in step 6" : ""));
+  });
+}
+
 TEST_F(CheckpointTest, AllLoadWhatRankZeroChoseAndHearWhy) {
   const CheckpointDirectory directory(path_);
   ASSERT_OK(directory.Save(1, 1, Write, [] { return OkStatus(); }));

@@ -51,7 +51,8 @@ Status SixteenBitHook::Reduce(Communicator& communicator, const BucketView& buck
 
 std::optional<PlainAverage> SixteenBitHook::plain_average() const {
   std::optional<PlainAverage> average = inner_->plain_average();
-  // What the inner hook does with 16 bits, another order would do with 32.
+  // A device cuts and narrows once, in this order; an inner hook does it to what is 16 bits
+  // already.
   if (!average || average->limit || average->travels_as) return std::nullopt;
   average->travels_as = type_;
   return average;

@@ -20,7 +20,7 @@ namespace cadre {
 
 // Called by all ranks with the same step; `writer` runs on rank 0. Returns on all when the
 // checkpoint is on disk, with rank 0's status. ABORTED: the generation has moved on, nothing was
-// changed.
+// changed. INVALID_ARGUMENT on a rank that is in another step than rank 0.
 Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
                       const CheckpointDirectory::Writer& writer, std::chrono::nanoseconds timeout);
 
