@@ -9,9 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/backend/collective_check.h"
+#include "cadre/same_options.h"
 #include "worker_runtime/bucketed_reducer.h"
-#include "worker_runtime/reduce/same_options.h"
 
 namespace cadre {
 namespace {
@@ -34,23 +33,19 @@ std::string KindOf(const CommunicationHook* hook) {
   char* const name = abi::__cxa_demangle(typeid(*hook).name(), nullptr, nullptr, &status);
   std::string kind = status == 0 ? name : typeid(*hook).name();
   std::free(name);
-  const auto average = hook->plain_average();
-  if (average && average->travels_as) {
-    absl::StrAppend(&kind, " in ", backend::Name(*average->travels_as));
-  }
-  if (average && average->limit) absl::StrAppend(&kind, " of at most ", *average->limit);
-  return kind;
+  const std::string chosen = hook->options();
+  return chosen.empty() ? kind : absl::StrCat(kind, " (", chosen, ")");
 }
 
-reduce::ChosenOptions ChosenIn(const ReducerOptions& options) {
+ChosenOptions ChosenIn(const ReducerOptions& options) {
   return {
-      {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
-      {"bucket_bytes", std::to_string(options.bucket_bytes)},
-      {"static_graph", options.static_graph ? "true" : "false"},
-      {"non_finite", Name(options.non_finite)},
-      {"fingerprint_every", std::to_string(options.fingerprint_every)},
-      {"broadcast_parameters", options.broadcast_parameters ? "true" : "false"},
-      {"hook", KindOf(options.hook.get())},
+      {"ReducerOptions::first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
+      {"ReducerOptions::bucket_bytes", std::to_string(options.bucket_bytes)},
+      {"ReducerOptions::static_graph", options.static_graph ? "true" : "false"},
+      {"ReducerOptions::non_finite", Name(options.non_finite)},
+      {"ReducerOptions::fingerprint_every", std::to_string(options.fingerprint_every)},
+      {"ReducerOptions::broadcast_parameters", options.broadcast_parameters ? "true" : "false"},
+      {"ReducerOptions::hook", KindOf(options.hook.get())},
   };
 }
 
@@ -62,7 +57,12 @@ Result<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communicator,
   if (options.page == nullptr) options.page = progress::ProgressPage::OfThisWorker();
   // The exchange comes first, so that a rank whose own check fails leaves nobody waiting in it.
   RETURN_IF_ERROR(CheckSameParameters(communicator, parameters, options.timeout));
-  RETURN_IF_ERROR(reduce::CheckSameOptions(communicator, ChosenIn(options), options.timeout));
+  RETURN_IF_ERROR(CheckSameOptions(communicator, ChosenIn(options), options.timeout));
+  if (options.fingerprint_every < 0) {
+    return InvalidArgumentError(absl::StrCat("ReducerOptions::fingerprint_every is ",
+                                             options.fingerprint_every,
+                                             "; it is a number of steps, or 0: never"));
+  }
   RETURN_IF_ERROR(CheckReducible(parameters, reduce::kMaxTailWord - 1));
   if (options.broadcast_parameters) {
     RETURN_IF_ERROR(BroadcastParameters(communicator, parameters, options.timeout));

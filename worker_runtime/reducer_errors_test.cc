@@ -162,15 +162,16 @@ TEST(Reducer, NamesTheOptionInWhichRanksDiffer) {
     if (communicator.rank() == 2) options.non_finite = NonFinite::kSkip;
     EXPECT_THAT(Reducer::Create(communicator, model.parameters(), options),
                 StatusIs(StatusCode::kInvalidArgument,
-                         HasSubstr("rank 2 was made with non_finite kSkip, rank 0 with non_finite "
-                                   "kError; all ranks must")));
+                         HasSubstr("rank 2 has ReducerOptions::non_finite kSkip, rank 0 has "
+                                   "ReducerOptions::non_finite kError; all ranks must")));
     options = Small();
     if (communicator.rank() == 1) options.hook = hooks::Fp16Hook();
     if (communicator.rank() == 2) options.hook = hooks::Bf16Hook();
-    EXPECT_THAT(Reducer::Create(communicator, model.parameters(), options),
-                StatusIs(StatusCode::kInvalidArgument,
-                         HasSubstr("hook cadre::hooks::SixteenBitHook in float16, rank 0 with "
-                                   "hook none")));
+    EXPECT_THAT(
+        Reducer::Create(communicator, model.parameters(), options),
+        StatusIs(StatusCode::kInvalidArgument,
+                 HasSubstr("hook cadre::hooks::SixteenBitHook (float16, then the average), rank "
+                           "0 has ReducerOptions::hook none")));
   });
 }
 

@@ -40,6 +40,10 @@ Status AllReduceHook::LoadState(std::string_view state) {
   return reader.End();
 }
 
+ClippingHook::ClippingHook(double limit, std::shared_ptr<CommunicationHook> inner)
+    : limit_(limit),
+      inner_(inner == nullptr ? std::make_shared<AllReduceHook>() : std::move(inner)) {}
+
 Status ClippingHook::Layout(Span<const BucketView> buckets) {
   if (!(limit_ > 0)) {
     return InvalidArgumentError(
@@ -64,6 +68,10 @@ std::optional<PlainAverage> ClippingHook::plain_average() const {
   std::optional<PlainAverage> average = inner_->plain_average();
   if (average) average->limit = std::min(limit_, average->limit.value_or(limit_));
   return average;
+}
+
+std::string ClippingHook::options() const {
+  return absl::StrCat("at most ", limit_, ", then ", inner_->options());
 }
 
 }  // namespace cadre::hooks

@@ -69,6 +69,14 @@ Status PowerSgdHook::Layout(Span<const BucketView> buckets) {
   return CheckSizes(errors_, buckets);
 }
 
+std::string PowerSgdHook::options() const {
+  return absl::StrCat("rank ", options_.matrix_approximation_rank, ", from step ",
+                      options_.start_power_sgd_iter, ", rate ", options_.min_compression_rate,
+                      options_.use_error_feedback ? "" : ", without error feedback",
+                      options_.warm_start ? "" : ", without warm start", ", epsilon ",
+                      options_.orthogonalization_epsilon);
+}
+
 std::shared_ptr<Work> PowerSgdHook::Start(Communicator& communicator, const BucketView& bucket) {
   return thread_->Start([this, &communicator, bucket] { return Reduce(communicator, bucket); });
 }

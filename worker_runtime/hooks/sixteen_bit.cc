@@ -13,7 +13,9 @@
 namespace cadre::hooks {
 
 SixteenBitHook::SixteenBitHook(DataType type, std::shared_ptr<CommunicationHook> inner)
-    : type_(type), inner_(std::move(inner)), thread_(std::make_unique<HookThread>()) {}
+    : type_(type),
+      inner_(inner == nullptr ? std::make_shared<AllReduceHook>() : std::move(inner)),
+      thread_(std::make_unique<HookThread>()) {}
 
 SixteenBitHook::~SixteenBitHook() = default;
 
@@ -58,21 +60,16 @@ std::optional<PlainAverage> SixteenBitHook::plain_average() const {
   return average;
 }
 
-namespace {
-
-std::shared_ptr<CommunicationHook> Wrap(DataType type, std::shared_ptr<CommunicationHook> inner) {
-  if (inner == nullptr) inner = std::make_shared<AllReduceHook>();
-  return std::make_shared<SixteenBitHook>(type, std::move(inner));
+std::string SixteenBitHook::options() const {
+  return absl::StrCat(backend::Name(type_), ", then ", inner_->options());
 }
 
-}  // namespace
-
 std::shared_ptr<CommunicationHook> Fp16Hook(std::shared_ptr<CommunicationHook> inner) {
-  return Wrap(DataType::kFloat16, std::move(inner));
+  return std::make_shared<SixteenBitHook>(DataType::kFloat16, std::move(inner));
 }
 
 std::shared_ptr<CommunicationHook> Bf16Hook(std::shared_ptr<CommunicationHook> inner) {
-  return Wrap(DataType::kBfloat16, std::move(inner));
+  return std::make_shared<SixteenBitHook>(DataType::kBfloat16, std::move(inner));
 }
 
 }  // namespace cadre::hooks

@@ -76,6 +76,12 @@ Status SparseHook::Layout(Span<const BucketView> buckets) {
   return CheckSizes(residuals_, buckets);
 }
 
+std::string SparseHook::options() const {
+  const bool top_k = options_.select == SparseOptions::Select::kTopK;
+  return absl::StrCat(top_k ? "top " : "from ", options_.sparsity,
+                      options_.residual ? "" : ", without residual");
+}
+
 std::shared_ptr<Work> SparseHook::Start(Communicator& communicator, const BucketView& bucket) {
   return thread_->Start([this, &communicator, bucket] { return Reduce(communicator, bucket); });
 }

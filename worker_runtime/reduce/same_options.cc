@@ -1,4 +1,4 @@
-#include "worker_runtime/reduce/same_options.h"
+#include "cadre/same_options.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "cadre/wait_or_abort.h"
 
-namespace cadre::reduce {
+namespace cadre {
 namespace {
 
 // Of each rank; what is longer is cut.
@@ -26,8 +26,8 @@ std::string Difference(const std::vector<std::string>& theirs,
                        const std::vector<std::string>& first, size_t rank) {
   size_t at = 0;
   while (at + 1 < std::min(theirs.size(), first.size()) && theirs[at] == first[at]) ++at;
-  return absl::StrCat("rank ", rank, " was made with ", theirs[at], ", rank 0 with ", first[at],
-                      "; all ranks must pass the same options");
+  return absl::StrCat("rank ", rank, " has ", theirs[at], ", rank 0 has ", first[at],
+                      "; all ranks must pass the same");
 }
 
 }  // namespace
@@ -60,4 +60,4 @@ Status CheckSameOptions(Communicator& communicator, const ChosenOptions& chosen,
   return OkStatus();
 }
 
-}  // namespace cadre::reduce
+}  // namespace cadre

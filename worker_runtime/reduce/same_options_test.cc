@@ -1,9 +1,9 @@
-#include "worker_runtime/reduce/same_options.h"
+#include "cadre/same_options.h"
 
 #include "gmock/gmock.h"
 #include "worker_runtime/testing/reducer_rig.h"
 
-namespace cadre::reduce {
+namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,8 +22,7 @@ TEST(SameOptions, OrTheFirstThatDiffersIsNamedOnAllRanks) {
     EXPECT_THAT(
         CheckSameOptions(communicator, {{"size", "4"}, {"way", other ? "all" : "none"}}, kLong),
         StatusIs(StatusCode::kInvalidArgument,
-                 "rank 1 was made with way all, rank 0 with way none; all ranks must pass the same "
-                 "options"));
+                 "rank 1 has way all, rank 0 has way none; all ranks must pass the same"));
   });
 }
 
@@ -32,9 +31,9 @@ TEST(SameOptions, ThatAreLongAreNamedAsFarAsTheyGo) {
   testing::OnEachRank(2, [](Communicator& communicator) {
     const std::string last(1, static_cast<char>('a' + communicator.rank()));
     EXPECT_THAT(CheckSameOptions(communicator, {{"text", std::string(5000, 'x') + last}}, kLong),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 1 was made with text xxx")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 1 has text xxx")));
   });
 }
 
 }  // namespace
-}  // namespace cadre::reduce
+}  // namespace cadre

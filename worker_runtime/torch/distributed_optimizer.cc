@@ -7,11 +7,13 @@
 
 #include "cadre/hooks/all_reduce.h"
 #include "cadre/hooks/sixteen_bit.h"
+#include "cadre/same_options.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/sharded_grad_scaler.h"
 #include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
+#include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -21,6 +23,10 @@ Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
     std::chrono::nanoseconds timeout, const ConnectDevice& connect_device) {
   std::unique_ptr<DistributedOptimizer> result(
       new DistributedOptimizer(optimizer, communicator, timeout));
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    return InvalidArgumentError(
+        "LBFGS computes the loss several times in a step, which a DistributedOptimizer does once");
+  }
   NamedTensors all;
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& tensor : group.params()) {
@@ -72,6 +78,18 @@ Status DistributedOptimizer::CheckUnchanged() const {
     }
   }
   return at == places_.size() ? OkStatus() : changed(at, "was taken out");
+}
+
+Status DistributedOptimizer::CheckDense() const {
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+    const torch::Tensor& grad = trained_.tensors[i].grad();
+    if (!grad.defined() || !grad.is_sparse()) continue;
+    return UnimplementedError("rank " + std::to_string(communicator_.rank()) +
+                              ": the gradient of the optimizer's " + trained_.parameters[i].name +
+                              " is sparse, and only dense ones are exchanged; build its module "
+                              "without sparse gradients (EmbeddingOptions::sparse(false))");
+  }
+  return OkStatus();
 }
 
 Status DistributedOptimizer::Fail(const Status& status) {
@@ -143,6 +161,11 @@ void DistributedOptimizer::LayOutDevices(Exchange& exchange, size_t threshold) {
 }
 
 Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
+  CADRE_RETURN_IF_ERROR(CheckSameOptions(communicator_,
+                                         {{"mode", exchange.mode},
+                                          {"threshold", std::to_string(threshold)},
+                                          {"way to send", exchange.hook->options()}},
+                                         timeout_));
   exchange.threshold = threshold;
   exchange.fused.clear();
   exchange.gradients.clear();
@@ -169,6 +192,7 @@ Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
 
 Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
   const torch::NoGradGuard no_grad;
+  CADRE_RETURN_IF_ERROR(CheckDense());
   if ((exchange.buckets.empty() && exchange.on_devices.empty()) ||
       exchange.threshold != threshold) {
     CADRE_RETURN_IF_ERROR(LayOut(exchange, threshold));
@@ -229,7 +253,10 @@ Status DistributedOptimizer::Update(const torch::Tensor& loss, Exchange& exchang
 }
 
 Status DistributedOptimizer::BackwardAndUpdate(const torch::Tensor& loss, size_t threshold) {
-  if (full_.hook == nullptr) full_.hook = std::make_shared<hooks::AllReduceHook>();
+  if (full_.hook == nullptr) {
+    full_.mode = "BackwardAndUpdate()";
+    full_.hook = std::make_shared<hooks::AllReduceHook>();
+  }
   return Update(loss, full_, threshold);
 }
 
@@ -240,6 +267,7 @@ Status DistributedOptimizer::BackwardAndUpdateHalf(const torch::Tensor& loss, si
   if (half_.hook == nullptr || limit != half_limit_) {
     if (half_.hook != nullptr) earlier_bytes_ += half_.hook->bytes_given();
     half_ = Exchange();
+    half_.mode = "BackwardAndUpdateHalf()";
     half_.hook = hooks::Fp16Hook();
     if (clipping) half_.hook = std::make_shared<hooks::ClippingHook>(clip_value, half_.hook);
     half_limit_ = limit;
@@ -254,6 +282,7 @@ Status DistributedOptimizer::BackwardAndSparseUpdate(const torch::Tensor& loss, 
       sparsity, correct};
   if (sparse_hook_ == nullptr) {
     sparse_hook_ = std::make_shared<hooks::SparseHook>(options);
+    sparse_.mode = "BackwardAndSparseUpdate()";
     sparse_.hook = sparse_hook_;
     if (!loaded_.sparse.empty())
       CADRE_RETURN_IF_ERROR(Fail(sparse_hook_->LoadState(loaded_.sparse)));

@@ -67,12 +67,14 @@ typename Kind::State& StateOf(OptimizerStates& states, const torch::Tensor& para
     auto made = std::make_unique<typename Kind::State>();
     made->exp_avg(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
     made->exp_avg_sq(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
-    if (amsgrad) {
-      made->max_exp_avg_sq(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
-    }
     state = std::move(made);
   }
-  return static_cast<typename Kind::State&>(*state);
+  auto& own = static_cast<typename Kind::State&>(*state);
+  // Also where it is asked for later.
+  if (amsgrad && !own.max_exp_avg_sq().defined()) {
+    own.max_exp_avg_sq(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
+  }
+  return own;
 }
 
 template <typename Kind>
@@ -100,6 +102,10 @@ void StepGroup(torch::optim::OptimizerParamGroup& group, OptimizerStates& states
     Kind::Step(batch.parameters, batch.grads, batch.averages, batch.squares, batch.greatest, steps,
                options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
                /*maximize=*/false);
+    // Which the kernels leave as it is: autograd would take the new values for those it saved.
+    for (const torch::Tensor& parameter : batch.parameters) {
+      parameter.unsafeGetTensorImpl()->bump_version();
+    }
   }
 }
 

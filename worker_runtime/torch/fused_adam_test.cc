@@ -123,6 +123,15 @@ TEST(FusedAdam, GivesTheClosuresLoss) {
   EXPECT_TRUE(parameters[0].grad().defined());
 }
 
+TEST(FusedAdam, LetsAutogradNoticeThatItStepped) {
+  torch::Tensor parameter = torch::ones({3}).requires_grad_();
+  FusedAdam adam(std::vector<torch::Tensor>{parameter});
+  const torch::Tensor loss = parameter.pow(3).sum();
+  parameter.mutable_grad() = torch::ones({3});
+  adam.step();
+  EXPECT_THROW(loss.backward(), c10::Error);
+}
+
 TEST(FusedAdam, SaysOfSparseGradientsWhatAdamSays) {
   const torch::Tensor parameter = torch::ones({4, 2}).requires_grad_();
   parameter.mutable_grad() = torch::ones({4, 2}).to_sparse();

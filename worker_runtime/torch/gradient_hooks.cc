@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cadre/same_options.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/recomputation.h"
@@ -59,6 +60,10 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     communicator.Abort();
     return usable;
   }
+  CADRE_RETURN_IF_ERROR(CheckSameOptions(
+      communicator,
+      {{"DataParallelOptions::broadcast_buffers", options.broadcast_buffers ? "true" : "false"}},
+      options.reducer.timeout));
   hooks->trained_.CopyToHost();
   CADRE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, hooks->ConnectDevices());
   CADRE_ASSIGN_OR_RETURN(

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cadre/parameter.h"
+#include "cadre/same_options.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
@@ -96,6 +97,11 @@ Status ShardedOptimizer::AddPlaces(const torch::nn::Module& module) {
 
 // What all ranks must agree on, since it decides who owns what and what is sent.
 Status ShardedOptimizer::CheckSameOnAllRanks() {
+  const char* const broadcasts = options_.broadcast_parameters ? "true" : "false";
+  CADRE_RETURN_IF_ERROR(CheckSameOptions(
+      communicator_,
+      {{"optimizer", kind_}, {"ShardedOptimizerOptions::broadcast_parameters", broadcasts}},
+      options_.timeout));
   std::vector<Parameter> parameters;
   for (const Place& place : places_) {
     const std::optional<DataType> type = DataTypeOf(place.tensor.scalar_type());
@@ -109,7 +115,7 @@ Status ShardedOptimizer::CheckSameOnAllRanks() {
     parameters.push_back({place.name, value, place.tensor.sizes().vec()});
     parameters.back().kept_as = (place.trained ? "trained" : "frozen") + std::string(" on ") +
                                 torch::Device(place.tensor.device().type()).str() + " in group " +
-                                std::to_string(place.group) + " of " + kind_;
+                                std::to_string(place.group);
   }
   return CheckSameParameters(communicator_, parameters, options_.timeout);
 }

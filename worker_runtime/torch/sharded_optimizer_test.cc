@@ -199,8 +199,8 @@ TEST(ShardedOptimizer, RanksThatWrapDifferentlyAreAnError) {
   EXPECT_THAT(DifferentOnRankOne([](ShardedNet& net, bool differs) {
                 return MakeOptimizer(differs ? Kind::kSgd : Kind::kAdam, net.parameters());
               }),
-              AllOf(HasSubstr("'layer0.weight'"), HasSubstr("torch::optim::SGD on rank 1 but"),
-                    HasSubstr("torch::optim::Adam on rank 0")));
+              HasSubstr("rank 1 has optimizer torch::optim::SGD, rank 0 has optimizer "
+                        "torch::optim::Adam"));
   EXPECT_THAT(DifferentOnRankOne([](ShardedNet& net, bool differs) {
                 net.layers[1]->bias.set_requires_grad(!differs);
                 return MakeOptimizer(Kind::kAdam, net.parameters());

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "cadre/same_options.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
@@ -66,6 +67,8 @@ std::string ShardedOptimizer::OwnState() {
 
 Status ShardedOptimizer::SaveState(torch::serialize::OutputArchive& archive, int recipient) {
   CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(CheckSameOptions(
+      communicator_, {{"recipient of the state", std::to_string(recipient)}}, options_.timeout));
   if (recipient < 0 || recipient >= communicator_.size()) {
     return InvalidArgumentError("SaveState() on rank " + std::to_string(recipient) + " of " +
                                 std::to_string(communicator_.size()));

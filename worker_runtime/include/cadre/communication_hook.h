@@ -77,6 +77,9 @@ class CommunicationHook {
   // themselves: gradients on them then do not go through the host's memory, and the hook is not
   // called for them.
   virtual std::optional<PlainAverage> plain_average() const { return std::nullopt; }
+
+  // What must be the same on all ranks, for the line that says where it is not.
+  virtual std::string options() const { return {}; }
 };
 
 }  // namespace cadre

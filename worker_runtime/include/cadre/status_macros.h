@@ -17,7 +17,7 @@
 // As above: CADRE_ASSIGN_OR_RETURN(const int fd, Open(path)); Several statements: it needs braces
 // behind an `if`.
 #define CADRE_ASSIGN_OR_RETURN(target, expression) \
-  CADRE_ASSIGN_OR_RETURN_INNER(CADRE_CONCAT(cadre_result_, __LINE__), target, expression)
+  CADRE_ASSIGN_OR_RETURN_INNER(CADRE_CONCAT(cadre_result_, __COUNTER__), target, expression)
 #define CADRE_ASSIGN_OR_RETURN_INNER(result, target, expression) \
   auto result = (expression);                                    \
   if (!result.ok()) return std::move(result).status();           \

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "cadre/same_options.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded/fully_sharded_parts.h"
 #include "cadre/torch/guarded.h"
@@ -65,6 +66,9 @@ Status Read(const torch::nn::Module& module, const std::string& prefix,
 }  // namespace
 
 Status FullyShardedParts::CheckRecipient(int recipient) const {
+  CADRE_RETURN_IF_ERROR(CheckSameOptions(communicator_,
+                                         {{"recipient of the state", std::to_string(recipient)}},
+                                         units_.route().timeout));
   if (recipient >= 0 && recipient < communicator_.size()) return OkStatus();
   return InvalidArgumentError("a state for rank " + std::to_string(recipient) + " of " +
                               std::to_string(communicator_.size()));

@@ -1,11 +1,11 @@
 #include "cadre/torch/fully_sharded/fully_sharded_units.h"
 
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "cadre/parameter.h"
+#include "cadre/same_options.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded/fully_sharded_unit.h"
 #include "cadre/torch/fully_sharded/meta_initialization.h"
@@ -185,11 +185,24 @@ Status FullyShardedUnits::AssignParameters() {
   return OkStatus();
 }
 
+ChosenOptions FullyShardedUnits::Chosen() const {
+  const auto name_of = [](const std::optional<torch::ScalarType>& type) {
+    return type ? std::string(torch::toString(*type)) : "the model's own";
+  };
+  const auto yes_or_no = [](bool is) { return std::string(is ? "true" : "false"); };
+  return {
+      {"FullyShardedOptions::parameter_type", name_of(options_.parameter_type)},
+      {"FullyShardedOptions::reduction_type", name_of(options_.reduction_type)},
+      {"FullyShardedOptions::reshard_after_forward", yes_or_no(options_.reshard_after_forward)},
+      {"FullyShardedOptions::offload_to_host", yes_or_no(options_.offload_to_host)},
+      {"FullyShardedOptions::most_gathered_bytes", std::to_string(options_.most_gathered_bytes)},
+      {"FullyShardedOptions::broadcast_parameters", yes_or_no(options_.broadcast_parameters)},
+      {"FullyShardedOptions::broadcast_buffers", yes_or_no(options_.broadcast_buffers)},
+  };
+}
+
 Status FullyShardedUnits::CheckSameOnAllRanks() {
   std::vector<Parameter> parameters;
-  const auto name_of = [](const std::optional<torch::ScalarType>& type) {
-    return type ? std::string(torch::toString(*type)) : "its own type";
-  };
   std::map<const void*, const Unit*> unit_of;
   for (const auto& unit : units_) {
     for (const FlatMember& member : unit->parameters) {
@@ -206,20 +219,17 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
     const Buffer value = {nullptr, static_cast<size_t>(tensor.numel()),
                           *DataTypeOf(tensor.scalar_type())};
     parameters.push_back({item.key(), value, tensor.sizes().vec()});
-    parameters.back().kept_as =
-        (tensor.requires_grad() ? "trained" : "frozen") + std::string(" on ") +
-        torch::Device(tensor.device().type()).str() + " in " +
-        (unit.root() ? "the root unit" : "unit " + unit.name) + ", gathered as " +
-        name_of(options_.parameter_type) + ", reduced as " + name_of(options_.reduction_type) +
-        (options_.reshard_after_forward ? "" : ", kept after forward") +
-        (options_.offload_to_host ? ", on the host in between" : "") +
-        (options_.most_gathered_bytes == std::numeric_limits<size_t>::max()
-             ? ""
-             : ", at most " + std::to_string(options_.most_gathered_bytes) + " bytes");
+    parameters.back().kept_as = (tensor.requires_grad() ? "trained" : "frozen") +
+                                std::string(" on ") + torch::Device(tensor.device().type()).str() +
+                                " in " + (unit.root() ? "the root unit" : "unit " + unit.name);
   }
-  CADRE_RETURN_IF_ERROR(CheckSameParameters(*route().parts.host, parameters, options_.timeout));
+  const auto compare = [&](Communicator& ranks) -> Status {
+    CADRE_RETURN_IF_ERROR(CheckSameParameters(ranks, parameters, options_.timeout));
+    return CheckSameOptions(ranks, Chosen(), options_.timeout);
+  };
+  CADRE_RETURN_IF_ERROR(compare(*route().parts.host));
   if (options_.replicas == nullptr) return OkStatus();
-  const Status same = CheckSameParameters(*options_.replicas, parameters, options_.timeout);
+  const Status same = compare(*options_.replicas);
   if (same.code() != StatusCode::kInvalidArgument) return same;
   return InvalidArgumentError("the replicas, whose ranks these are, differ: " + same.message());
 }

@@ -25,6 +25,7 @@ class AllReduceHook : public CommunicationHook {
   Status LoadState(std::string_view state) override;
   uint64_t bytes_given() const override;
   std::optional<PlainAverage> plain_average() const override { return PlainAverage(); }
+  std::string options() const override { return "the average"; }
 
  private:
   // The last, so that it stops before what its operations use is gone.
@@ -35,8 +36,8 @@ class AllReduceHook : public CommunicationHook {
 // reduces them. NaN stays.
 class ClippingHook : public CommunicationHook {
  public:
-  ClippingHook(double limit, std::shared_ptr<CommunicationHook> inner)
-      : limit_(limit), inner_(std::move(inner)) {}
+  // A null `inner` is the plain average.
+  ClippingHook(double limit, std::shared_ptr<CommunicationHook> inner);
 
   // INVALID_ARGUMENT: the limit is not positive, or as CheckFloatBuckets().
   Status Layout(Span<const BucketView> buckets) override;
@@ -46,6 +47,7 @@ class ClippingHook : public CommunicationHook {
   bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
   uint64_t bytes_given() const override { return inner_->bytes_given(); }
   std::optional<PlainAverage> plain_average() const override;
+  std::string options() const override;
 
  private:
   const double limit_;

@@ -21,7 +21,7 @@ class HookThread;
 // the bucket. No error feedback of its own; `inner` may have one.
 class SixteenBitHook : public CommunicationHook {
  public:
-  // `type` is kFloat16 or kBfloat16.
+  // `type` is kFloat16 or kBfloat16. A null `inner` is the plain average.
   SixteenBitHook(DataType type, std::shared_ptr<CommunicationHook> inner);
   ~SixteenBitHook() override;
 
@@ -33,6 +33,7 @@ class SixteenBitHook : public CommunicationHook {
   bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
   uint64_t bytes_given() const override { return inner_->bytes_given(); }
   std::optional<PlainAverage> plain_average() const override;
+  std::string options() const override;
 
  private:
   Status Reduce(Communicator& communicator, const BucketView& bucket);

@@ -99,6 +99,7 @@ class DistributedOptimizer {
  private:
   // A way to reduce gradients, with the memory that it works in.
   struct Exchange {
+    std::string mode;
     size_t threshold = 0;
     std::vector<torch::Tensor> fused;
     std::vector<std::vector<GradientView>> gradients;
@@ -120,6 +121,7 @@ class DistributedOptimizer {
 
   Status AddPlace(const torch::Tensor& tensor, NamedTensors* all);
   Status CheckUnchanged() const;
+  Status CheckDense() const;
   // With `overflowed`, which it sets, nothing more is to be done.
   Status Backward(const torch::Tensor& loss, bool* overflowed);
   Status StepOptimizer();

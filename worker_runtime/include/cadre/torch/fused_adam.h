@@ -6,8 +6,9 @@
 //   nn::FusedAdam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
 //
 // Options, states and archives are those of the base classes, and interchangeable with theirs. What
-// is computed is the same but for rounding. Before libtorch 2.4, with sparse gradients, and on
-// other devices than a host and CUDA's, step() is the base class's.
+// is computed is the same but for rounding. Before libtorch 2.4 and on other devices than a host
+// and CUDA's, step() is the base class's, as it is with gradients that the kernels do not take:
+// sparse ones, at which it throws.
 #ifndef CADRE_TORCH_FUSED_ADAM_H_
 #define CADRE_TORCH_FUSED_ADAM_H_
 

@@ -38,7 +38,7 @@ struct DataParallelOptions {
   // For the exchange at the end of each backward pass, and of buffers; as ReducerOptions::timeout.
   std::chrono::nanoseconds timeout = std::chrono::minutes(11);
   // How the ranks' devices are connected, so that gradients there are reduced without the host;
-  // null: not at all. With a hook of the reducer's, gradients go through the host.
+  // null: not at all. With a hook that has no plain_average(), gradients go through the host.
   ConnectDevice connect_device = ConnectByNccl;
 };
 

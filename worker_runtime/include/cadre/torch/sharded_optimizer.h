@@ -75,7 +75,8 @@ class ShardedOptimizer {
   // on connected devices for what the calling thread's current streams are given next.
   // That a device's exchange failed is told by a later call.
   // FAILED_PRECONDITION, naming the parameter and the rank: it was given other storage, or was
-  // frozen or thawed, or the optimizer's groups changed, or it stepped itself.
+  // frozen or thawed, or the optimizer's groups changed, or it stepped itself, where that leaves a
+  // state behind (as of SGD it does with momentum).
   Status Step();
   // In the place of a Step() that all ranks leave out, since their gradients overflowed
   // (ShardedGradScaler): nothing changes, and these gradients count as used. Not collective.

@@ -1,6 +1,6 @@
-// What all ranks must have chosen alike, since collectives depend on it.
-#ifndef CADRE_WORKER_RUNTIME_REDUCE_SAME_OPTIONS_H_
-#define CADRE_WORKER_RUNTIME_REDUCE_SAME_OPTIONS_H_
+// What all ranks must have chosen alike, since it decides which collectives they take part in.
+#ifndef CADRE_SAME_OPTIONS_H_
+#define CADRE_SAME_OPTIONS_H_
 
 #include <chrono>
 #include <string>
@@ -10,7 +10,7 @@
 #include "cadre/communicator.h"
 #include "cadre/status.h"
 
-namespace cadre::reduce {
+namespace cadre {
 
 // Names and values, in an order that is the same everywhere.
 using ChosenOptions = std::vector<std::pair<std::string, std::string>>;
@@ -20,6 +20,6 @@ using ChosenOptions = std::vector<std::pair<std::string, std::string>>;
 Status CheckSameOptions(Communicator& communicator, const ChosenOptions& chosen,
                         std::chrono::nanoseconds timeout);
 
-}  // namespace cadre::reduce
+}  // namespace cadre
 
-#endif  // CADRE_WORKER_RUNTIME_REDUCE_SAME_OPTIONS_H_
+#endif  // CADRE_SAME_OPTIONS_H_
