@@ -111,6 +111,21 @@ def torch_library(name, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
+def adapter_library(name, srcs, deps = [], **kwargs):
+    """A part of the adapter for libtorch. With PyPI's libtorch, whose headers take 20 s of each source, all parts are compiled as users do: as one unit."""
+    torch_library(
+        name = name,
+        srcs = select({
+            "//third_party:with_torch_pypi": [],
+            "//conditions:default": srcs,
+        }),
+        deps = deps + select({
+            "//third_party:with_torch_pypi": ["//worker_runtime/torch:adapter_as_one_unit"],
+            "//conditions:default": [],
+        }),
+        **kwargs
+    )
+
 def adapter_sources():
     """The package's sources as :adapter_sources. They are installed: users compile them against the libtorch that they have."""
     native.filegroup(
