@@ -19,7 +19,7 @@ namespace {
 
 // Runs `task` on rank 0 and gives all ranks its outcome. The calls of a rank are counted, so that
 // no one reads an earlier call's outcome; the last to leave lets the store forget it.
-Result<std::string> OnRankZero(Worker& worker, absl::string_view what, absl::string_view function,
+Result<std::string> OnRankZero(Worker& worker, absl::string_view what,
                                std::chrono::nanoseconds timeout,
                                const std::function<Result<std::string>()>& task) {
   const MonoTime deadline = MonoNow() + timeout;
@@ -35,7 +35,7 @@ Result<std::string> OnRankZero(Worker& worker, absl::string_view what, absl::str
     const Result<std::string> encoded = worker.Get(key, timeout);
     if (encoded.status().code() == StatusCode::kDeadlineExceeded) {
       return DeadlineExceededError(absl::StrCat("rank 0 did not come in time to call ", call,
-                                                " of ", function, ", in which rank ", worker.rank(),
+                                                " of ", prefix, ", in which rank ", worker.rank(),
                                                 " waited for it"));
     }
     RETURN_IF_ERROR(encoded.status());
@@ -56,8 +56,7 @@ Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int6
     RETURN_IF_ERROR(directory.Save(step, worker.place().generation, writer, fence));
     return absl::StrCat(step);
   };
-  ASSIGN_OR_RETURN(const std::string saved,
-                   OnRankZero(worker, "save", "SaveCheckpoint()", timeout, save));
+  ASSIGN_OR_RETURN(const std::string saved, OnRankZero(worker, "save", timeout, save));
   if (saved == absl::StrCat(step)) return OkStatus();
   return InvalidArgumentError(absl::StrCat("rank 0 saved step ", saved, " and rank ", worker.rank(),
                                            " is in step ", step,
@@ -66,25 +65,23 @@ Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int6
 
 Result<bool> CheckpointWanted(Worker& worker, std::chrono::nanoseconds timeout) {
   constexpr absl::string_view kYes = "yes";
-  ASSIGN_OR_RETURN(
-      const std::string answer,
-      OnRankZero(worker, "wanted", "CheckpointWanted()", timeout, [&]() -> Result<std::string> {
-        return std::string(worker.MoreNodesWait() ? kYes : "no");
-      }));
+  ASSIGN_OR_RETURN(const std::string answer,
+                   OnRankZero(worker, "wanted", timeout, [&]() -> Result<std::string> {
+                     return std::string(worker.MoreNodesWait() ? kYes : "no");
+                   }));
   return answer == kYes;
 }
 
 Result<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& directory,
                                     std::chrono::nanoseconds timeout) {
-  ASSIGN_OR_RETURN(
-      const std::string announced,
-      OnRankZero(worker, "load", "LoadNewest()", timeout, [&]() -> Result<std::string> {
-        ASSIGN_OR_RETURN(const NewestCheckpoint newest, directory.FindNewest());
-        if (!newest.checkpoint.has_value()) return std::string("\n");
-        const Checkpoint& found = *newest.checkpoint;
-        return absl::StrCat(CheckpointDirectory::Name(found.step, found.generation), "\n",
-                            newest.warning);
-      }));
+  ASSIGN_OR_RETURN(const std::string announced,
+                   OnRankZero(worker, "load", timeout, [&]() -> Result<std::string> {
+                     ASSIGN_OR_RETURN(const NewestCheckpoint newest, directory.FindNewest());
+                     if (!newest.checkpoint.has_value()) return std::string("\n");
+                     const Checkpoint& found = *newest.checkpoint;
+                     return absl::StrCat(CheckpointDirectory::Name(found.step, found.generation),
+                                         "\n", newest.warning);
+                   }));
   const std::vector<std::string> parts = absl::StrSplit(announced, absl::MaxSplits('\n', 1));
   NewestCheckpoint newest;
   if (parts[0].empty()) return newest;

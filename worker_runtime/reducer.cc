@@ -27,13 +27,13 @@ const char* Name(NonFinite non_finite) {
   return "unknown";
 }
 
-std::string KindOf(const CommunicationHook* hook) {
+std::string Describe(const CommunicationHook* hook) {
   if (hook == nullptr) return "none";
   int status = 0;
   char* const name = abi::__cxa_demangle(typeid(*hook).name(), nullptr, nullptr, &status);
   std::string kind = status == 0 ? name : typeid(*hook).name();
   std::free(name);
-  const std::string chosen = hook->options();
+  const std::string chosen = hook->DescribeOptions();
   return chosen.empty() ? kind : absl::StrCat(kind, " (", chosen, ")");
 }
 
@@ -45,7 +45,7 @@ ChosenOptions ChosenIn(const ReducerOptions& options) {
       {"ReducerOptions::non_finite", Name(options.non_finite)},
       {"ReducerOptions::fingerprint_every", std::to_string(options.fingerprint_every)},
       {"ReducerOptions::broadcast_parameters", options.broadcast_parameters ? "true" : "false"},
-      {"ReducerOptions::hook", KindOf(options.hook.get())},
+      {"ReducerOptions::hook", Describe(options.hook.get())},
   };
 }
 

@@ -97,22 +97,10 @@ void Generation::SpeakAgain(bool known) {
     if (known) {
       worker.Take(WorkerEvent::kServerIsBack);
       if (worker.pid != 0) out_.Up(StartedMessage(local_rank, worker), id_);
-      if (worker.exited()) SayExited(local_rank);
+      if (worker.exited()) out_.Up(ExitedMessage(worker), id_);
     }
-    if (worker.remains && Alive()) SayRemains(local_rank);
+    if (worker.remains && Alive()) out_.Up(RemainsMessage(worker), id_);
   }
-}
-
-void Generation::SayExited(uint32_t local_rank) const {
-  v1::NodeMessage message;
-  *message.mutable_worker_exited() = workers_.at(local_rank).exit;
-  out_.Up(std::move(message), id_);
-}
-
-void Generation::SayRemains(uint32_t local_rank) const {
-  v1::NodeMessage message;
-  *message.mutable_worker_remains() = *workers_.at(local_rank).remains;
-  out_.Up(std::move(message), id_);
 }
 
 std::string Generation::NameOf(uint32_t local_rank) const {

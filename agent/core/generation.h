@@ -76,8 +76,6 @@ class Generation {
   // Nothing is left, whatever was there.
   void Lost() { phase_ = Phase::kIdle; }
 
-  void SayExited(uint32_t local_rank) const;
-  void SayRemains(uint32_t local_rank) const;
   // "rank 3 (local rank 1)".
   std::string NameOf(uint32_t local_rank) const;
 

@@ -31,7 +31,7 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   // How far it came is news for the last time.
   progress.due = MonoTime();
   SendProgress();
-  generation.SayExited(event.local_rank);
+  out.Up(ExitedMessage(generation.workers().at(event.local_rank)), generation.id());
 }
 
 void AgentCore::Impl::OnUnkillable(const WorkerUnkillable& event) {
@@ -39,7 +39,8 @@ void AgentCore::Impl::OnUnkillable(const WorkerUnkillable& event) {
   if (!generation.OnUnkillable(event, now)) return;
   out.Add(Say{absl::StrCat(generation.NameOf(local_rank), " ", rpc::WhatRemains(event.remains),
                            "; until then this launcher starts no workers")});
-  if (session.welcomed()) generation.SayRemains(local_rank);
+  if (!session.welcomed()) return;
+  out.Up(RemainsMessage(generation.workers().at(local_rank)), generation.id());
 }
 
 void AgentCore::Impl::GoOnIfClear() {

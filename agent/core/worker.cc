@@ -32,6 +32,18 @@ WorkerState Next(WorkerState state, WorkerEvent event) {
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 
+v1::NodeMessage ExitedMessage(const Worker& worker) {
+  v1::NodeMessage message;
+  *message.mutable_worker_exited() = worker.exit;
+  return message;
+}
+
+v1::NodeMessage RemainsMessage(const Worker& worker) {
+  v1::NodeMessage message;
+  *message.mutable_worker_remains() = *worker.remains;
+  return message;
+}
+
 std::set<uint32_t> WorkersToKeep(const Workers& workers, const v1::Stop& stop) {
   std::set<uint32_t> keep;
   if (!stop.rejoin()) return keep;

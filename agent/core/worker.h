@@ -67,6 +67,10 @@ struct Worker {
 // By local rank.
 using Workers = std::map<uint32_t, Worker>;
 
+// What the server hears of one that has ended, or that SIGKILL has not ended.
+v1::NodeMessage ExitedMessage(const Worker& worker);
+v1::NodeMessage RemainsMessage(const Worker& worker);
+
 // The workers that the order lets live, of those that can rejoin.
 std::set<uint32_t> WorkersToKeep(const Workers& workers, const v1::Stop& stop);
 

@@ -70,8 +70,8 @@ std::optional<PlainAverage> ClippingHook::plain_average() const {
   return average;
 }
 
-std::string ClippingHook::options() const {
-  return absl::StrCat("at most ", limit_, ", then ", inner_->options());
+std::string ClippingHook::DescribeOptions() const {
+  return absl::StrCat("at most ", limit_, ", then ", inner_->DescribeOptions());
 }
 
 }  // namespace cadre::hooks

@@ -69,7 +69,7 @@ Status PowerSgdHook::Layout(Span<const BucketView> buckets) {
   return CheckSizes(errors_, buckets);
 }
 
-std::string PowerSgdHook::options() const {
+std::string PowerSgdHook::DescribeOptions() const {
   return absl::StrCat("rank ", options_.matrix_approximation_rank, ", from step ",
                       options_.start_power_sgd_iter, ", rate ", options_.min_compression_rate,
                       options_.use_error_feedback ? "" : ", without error feedback",

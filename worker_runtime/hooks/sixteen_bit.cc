@@ -60,8 +60,8 @@ std::optional<PlainAverage> SixteenBitHook::plain_average() const {
   return average;
 }
 
-std::string SixteenBitHook::options() const {
-  return absl::StrCat(backend::Name(type_), ", then ", inner_->options());
+std::string SixteenBitHook::DescribeOptions() const {
+  return absl::StrCat(backend::Name(type_), ", then ", inner_->DescribeOptions());
 }
 
 std::shared_ptr<CommunicationHook> Fp16Hook(std::shared_ptr<CommunicationHook> inner) {

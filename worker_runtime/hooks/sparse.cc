@@ -76,7 +76,7 @@ Status SparseHook::Layout(Span<const BucketView> buckets) {
   return CheckSizes(residuals_, buckets);
 }
 
-std::string SparseHook::options() const {
+std::string SparseHook::DescribeOptions() const {
   const bool top_k = options_.select == SparseOptions::Select::kTopK;
   return absl::StrCat(top_k ? "top " : "from ", options_.sparsity,
                       options_.residual ? "" : ", without residual");

@@ -40,8 +40,6 @@ bool MeansThatThereIsNone(const Status& status) {
          status.code() == StatusCode::kFailedPrecondition;
 }
 
-}  // namespace
-
 void SayThatTheHostIsTheWay(const Communicator& host, torch::Device device,
                             std::string_view reason) {
   // Devices without NCCL were never meant to have it.
@@ -49,6 +47,8 @@ void SayThatTheHostIsTheWay(const Communicator& host, torch::Device device,
   std::fprintf(stderr, "cadre: gradients on %s go through the host's memory: %.*s\n",
                device.str().c_str(), static_cast<int>(reason.size()), reason.data());
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceStream& stream) {
   const torch::Device device = stream.device();
@@ -83,7 +83,8 @@ Status CheckDevicesMayLeave(Communicator& host, const std::string& machine) {
 
 Result<std::unique_ptr<DeviceLinks>> DeviceLinks::Connect(Communicator& host,
                                                           const std::vector<torch::Tensor>& tensors,
-                                                          const ConnectDevice& connect) {
+                                                          const ConnectDevice& connect,
+                                                          std::string_view why_not) {
   CADRE_ASSIGN_OR_RETURN(const std::string backend, WantedBackend());
   auto links = std::make_unique<DeviceLinks>();
   links->alone_ = connect != nullptr && host.size() == 1;
@@ -97,7 +98,10 @@ Result<std::unique_ptr<DeviceLinks>> DeviceLinks::Connect(Communicator& host,
     const torch::Device device = tensor.device();
     if (device.is_cpu() || links->Find(device) != nullptr) continue;
     DeviceStream& stream = links->StreamOf(device);
-    if (!connects) continue;
+    if (!connects) {
+      if (!why_not.empty()) SayThatTheHostIsTheWay(host, device, why_not);
+      continue;
+    }
     Result<std::unique_ptr<Communicator>> communicator = may_leave;
     if (may_leave.ok()) communicator = connect(host, stream);
     if (communicator.ok()) {

@@ -53,6 +53,7 @@ class DeviceRoute : public GradientRoute {
   // What is given to the communicator.
   const torch::Tensor& sent() const { return narrow_.defined() ? narrow_ : flat_; }
   void Look();
+  void Save(const std::vector<int>& marks);
 
   struct Saved {
     size_t member = 0;
@@ -95,9 +96,9 @@ Result<torch::Tensor> DeviceRoute::MakeFlat(const torch::TensorOptions& options)
 Status DeviceRoute::Allocate(const torch::Tensor& like) {
   const auto options = like.options().requires_grad(false);
   CADRE_ASSIGN_OR_RETURN(flat_, MakeFlat(options));
-  if (average_.travels_as &&
-      SizeOf(*average_.travels_as) < static_cast<size_t>(like.element_size())) {
-    CADRE_ASSIGN_OR_RETURN(narrow_, MakeFlat(options.dtype(ScalarTypeOf(*average_.travels_as))));
+  const torch::ScalarType sent_as = TypeSent(average_, like.scalar_type());
+  if (sent_as != like.scalar_type()) {
+    CADRE_ASSIGN_OR_RETURN(narrow_, MakeFlat(options.dtype(sent_as)));
   }
   if (non_finite_ != NonFinite::kIgnore) {
     checks_.Uses(sent());
@@ -131,10 +132,10 @@ void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   saved_.clear();
   weight_ = weight;
   if (!narrow_.defined()) Look();
-  for (size_t m = 0; communicator_ != nullptr && m < members_.size(); ++m) {
-    if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
+  if (communicator_ != nullptr) {
+    Save(marks);
+    Weigh(weight);
   }
-  if (communicator_ != nullptr) Weigh(weight);
   if (average_.limit) flat_.clamp_(-*average_.limit, *average_.limit);
   if (narrow_.defined()) {
     narrow_.copy_(flat_);
@@ -145,6 +146,12 @@ void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   torch::Tensor sent = this->sent();
   const Reduction average = AverageOf(sent, communicator_->size());
   work_ = communicator_->AllReduce(BufferOfFlat(sent), average);
+}
+
+void DeviceRoute::Save(const std::vector<int>& marks) {
+  for (size_t m = 0; m < members_.size(); ++m) {
+    if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
+  }
 }
 
 Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) {

@@ -48,15 +48,6 @@ std::vector<Parameter> GradientHooks::OwnParameters() const {
   return own;
 }
 
-// A bucket has a place for every element, and ranks have different elements of a sparse gradient.
-Status GradientHooks::CheckDense(size_t i) const {
-  if (!trained_.tensors[i].grad().is_sparse()) return OkStatus();
-  return UnimplementedError("rank " + std::to_string(communicator_.rank()) + ": the gradient of '" +
-                            trained_.parameters[i].name +
-                            "' is sparse, and only dense ones are reduced; build its module "
-                            "without sparse gradients (EmbeddingOptions::sparse(false))");
-}
-
 Status GradientHooks::CheckHooksAlive() const {
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(trained_.tensors[i]) ==

@@ -107,13 +107,10 @@ Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
   // A hook that computes does so in the host's memory.
   const CommunicationHook* const hook = options_.reducer.hook.get();
   const bool may_link = hook == nullptr || hook->plain_average().has_value();
-  CADRE_ASSIGN_OR_RETURN(auto links,
-                         DeviceLinks::Connect(communicator_, trained_.tensors,
-                                              may_link ? options_.connect_device : nullptr));
-  if (!may_link && !trained_.tensors.empty()) {
-    SayThatTheHostIsTheWay(communicator_, trained_.tensors.front().device(),
-                           "the communication hook computes there");
-  }
+  CADRE_ASSIGN_OR_RETURN(
+      auto links, DeviceLinks::Connect(communicator_, trained_.tensors,
+                                       may_link ? options_.connect_device : nullptr,
+                                       may_link ? "" : "the communication hook computes there"));
   for (size_t i = 0; i < trained_.tensors.size() && owners_.empty(); ++i) {
     trained_.parameters[i].reduced_elsewhere = links->Reduces(trained_.tensors[i].device());
   }
@@ -257,7 +254,8 @@ void GradientHooks::OnReady(size_t i) {
 void GradientHooks::Take(size_t i) {
   try {
     const torch::NoGradGuard no_grad;
-    const Status dense = CheckDense(i);
+    const Status dense =
+        CheckDense(communicator_.rank(), trained_.parameters[i].name, trained_.tensors[i].grad());
     if (!dense.ok()) return Record(dense);
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));

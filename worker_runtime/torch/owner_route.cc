@@ -153,11 +153,8 @@ class OwnerRoute : public GradientRoute {
     stream_->CurrentUses(flat_);
   }
 
-  // No view to autograd, which would not let zero_grad() detach it.
   torch::Tensor View(size_t m) const {
-    torch::Tensor view = torch::empty({0}, flat_.options());
-    view.set_(flat_.storage(), members_[m].offset, parameters_[m].sizes());
-    return view;
+    return PartOf(flat_, members_[m].offset, parameters_[m].sizes());
   }
 
   std::vector<torch::Tensor> parameters_;

@@ -109,9 +109,7 @@ Status RoutedGradients::LayOut() {
       const size_t i = member.parameter;
       places_[i].piece = pieces.size() - 1;
       if (!owners_.empty()) continue;
-      // No view to autograd, which would not let zero_grad() detach it.
-      torch::Tensor view = torch::empty({0}, flat.options());
-      view.set_(flat.storage(), member.offset, tensors_[i].sizes());
+      torch::Tensor view = PartOf(flat, member.offset, tensors_[i].sizes());
       if (places_[i].view.defined()) view.copy_(places_[i].view);
       places_[i].view = std::move(view);
     }

@@ -66,6 +66,24 @@ Reduction AverageOf(torch::Tensor& mine, int ranks) {
   return ReduceOp::kSum;
 }
 
+torch::ScalarType TypeSent(const PlainAverage& average, torch::ScalarType own) {
+  if (!average.travels_as || SizeOf(*average.travels_as) >= torch::elementSize(own)) return own;
+  return ScalarTypeOf(*average.travels_as);
+}
+
+torch::Tensor PartOf(const torch::Tensor& flat, int64_t offset, torch::IntArrayRef sizes) {
+  torch::Tensor part = torch::empty({0}, flat.options());
+  part.set_(flat.storage(), offset, sizes);
+  return part;
+}
+
+Status CheckDense(int rank, const std::string& name, const torch::Tensor& gradient) {
+  if (!gradient.defined() || !gradient.is_sparse()) return OkStatus();
+  return UnimplementedError("rank " + std::to_string(rank) + ": the gradient of '" + name +
+                            "' is sparse, and only dense ones are reduced; build its module "
+                            "without sparse gradients (EmbeddingOptions::sparse(false))");
+}
+
 bool IsReducible(const torch::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.scalar_type() == ReducedType(tensor.scalar_type());
 }

@@ -79,7 +79,7 @@ class CommunicationHook {
   virtual std::optional<PlainAverage> plain_average() const { return std::nullopt; }
 
   // What must be the same on all ranks, for the line that says where it is not.
-  virtual std::string options() const { return {}; }
+  virtual std::string DescribeOptions() const { return {}; }
 };
 
 }  // namespace cadre

@@ -47,10 +47,7 @@ FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, cons
   shard_.zero_();
   shard_.set_requires_grad(trained_);
   for (const FlatMember& member : members_) {
-    // No view to autograd, which has nothing to do with it.
-    torch::Tensor view = torch::empty({0}, flat_.options());
-    view.set_(flat_.storage(), member.offset, member.shape);
-    views_.push_back(std::move(view));
+    views_.push_back(PartOf(flat_, member.offset, member.shape));
   }
   allocated_ = true;
   (void)Free();

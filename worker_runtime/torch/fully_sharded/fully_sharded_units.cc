@@ -64,6 +64,22 @@ std::vector<std::unique_ptr<FlatParameter>> FlatsOf(std::vector<FlatMember> para
   return flats;
 }
 
+ChosenOptions ChosenIn(const FullyShardedOptions& options) {
+  const auto name_of = [](const std::optional<torch::ScalarType>& type) {
+    return type ? std::string(torch::toString(*type)) : "the model's own";
+  };
+  const auto yes_or_no = [](bool is) { return std::string(is ? "true" : "false"); };
+  return {
+      {"FullyShardedOptions::parameter_type", name_of(options.parameter_type)},
+      {"FullyShardedOptions::reduction_type", name_of(options.reduction_type)},
+      {"FullyShardedOptions::reshard_after_forward", yes_or_no(options.reshard_after_forward)},
+      {"FullyShardedOptions::offload_to_host", yes_or_no(options.offload_to_host)},
+      {"FullyShardedOptions::most_gathered_bytes", std::to_string(options.most_gathered_bytes)},
+      {"FullyShardedOptions::broadcast_parameters", yes_or_no(options.broadcast_parameters)},
+      {"FullyShardedOptions::broadcast_buffers", yes_or_no(options.broadcast_buffers)},
+  };
+}
+
 }  // namespace
 
 FullyShardedUnits::FullyShardedUnits(std::shared_ptr<torch::nn::Module> module,
@@ -185,22 +201,6 @@ Status FullyShardedUnits::AssignParameters() {
   return OkStatus();
 }
 
-ChosenOptions FullyShardedUnits::Chosen() const {
-  const auto name_of = [](const std::optional<torch::ScalarType>& type) {
-    return type ? std::string(torch::toString(*type)) : "the model's own";
-  };
-  const auto yes_or_no = [](bool is) { return std::string(is ? "true" : "false"); };
-  return {
-      {"FullyShardedOptions::parameter_type", name_of(options_.parameter_type)},
-      {"FullyShardedOptions::reduction_type", name_of(options_.reduction_type)},
-      {"FullyShardedOptions::reshard_after_forward", yes_or_no(options_.reshard_after_forward)},
-      {"FullyShardedOptions::offload_to_host", yes_or_no(options_.offload_to_host)},
-      {"FullyShardedOptions::most_gathered_bytes", std::to_string(options_.most_gathered_bytes)},
-      {"FullyShardedOptions::broadcast_parameters", yes_or_no(options_.broadcast_parameters)},
-      {"FullyShardedOptions::broadcast_buffers", yes_or_no(options_.broadcast_buffers)},
-  };
-}
-
 Status FullyShardedUnits::CheckSameOnAllRanks() {
   std::vector<Parameter> parameters;
   std::map<const void*, const Unit*> unit_of;
@@ -225,7 +225,7 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
   }
   const auto compare = [&](Communicator& ranks) -> Status {
     CADRE_RETURN_IF_ERROR(CheckSameParameters(ranks, parameters, options_.timeout));
-    return CheckSameOptions(ranks, Chosen(), options_.timeout);
+    return CheckSameOptions(ranks, ChosenIn(options_), options_.timeout);
   };
   CADRE_RETURN_IF_ERROR(compare(*route().parts.host));
   if (options_.replicas == nullptr) return OkStatus();

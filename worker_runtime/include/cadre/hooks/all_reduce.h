@@ -25,7 +25,7 @@ class AllReduceHook : public CommunicationHook {
   Status LoadState(std::string_view state) override;
   uint64_t bytes_given() const override;
   std::optional<PlainAverage> plain_average() const override { return PlainAverage(); }
-  std::string options() const override { return "the average"; }
+  std::string DescribeOptions() const override { return "the average"; }
 
  private:
   // The last, so that it stops before what its operations use is gone.
@@ -47,7 +47,7 @@ class ClippingHook : public CommunicationHook {
   bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
   uint64_t bytes_given() const override { return inner_->bytes_given(); }
   std::optional<PlainAverage> plain_average() const override;
-  std::string options() const override;
+  std::string DescribeOptions() const override;
 
  private:
   const double limit_;

@@ -46,7 +46,7 @@ class PowerSgdHook : public CommunicationHook {
   Result<std::string> SaveState() const override;
   Status LoadState(std::string_view state) override;
   uint64_t bytes_given() const override;
-  std::string options() const override;
+  std::string DescribeOptions() const override;
 
   // Steps so far.
   int64_t iteration() const { return iteration_; }

@@ -33,7 +33,7 @@ class SixteenBitHook : public CommunicationHook {
   bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
   uint64_t bytes_given() const override { return inner_->bytes_given(); }
   std::optional<PlainAverage> plain_average() const override;
-  std::string options() const override;
+  std::string DescribeOptions() const override;
 
  private:
   Status Reduce(Communicator& communicator, const BucketView& bucket);

@@ -46,7 +46,7 @@ class SparseHook : public CommunicationHook {
   Result<std::string> SaveState() const override;
   Status LoadState(std::string_view state) override;
   uint64_t bytes_given() const override;
-  std::string options() const override;
+  std::string DescribeOptions() const override;
 
   // For the steps that follow, on all ranks; Layout() checks it. The residual stays.
   void set_options(const SparseOptions& options) { options_ = options; }

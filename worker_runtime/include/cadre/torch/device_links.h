@@ -27,10 +27,6 @@ using ConnectDevice =
 // By NCCL; UNIMPLEMENTED for devices that are not CUDA's.
 Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceStream& stream);
 
-// Rank 0 says so on standard error, of CUDA's devices.
-void SayThatTheHostIsTheWay(const Communicator& host, torch::Device device,
-                            std::string_view reason);
-
 // Collective. FAILED_PRECONDITION on all ranks alike: CADRE_ENCRYPT says that what goes between
 // machines is encrypted, the ranks are on several, and nothing encrypts what devices send.
 // `machine` is this rank's, by any name that is equal for those on the same one.
@@ -44,9 +40,11 @@ class DeviceLinks {
   // which is the same on all ranks. What cannot be connected is told on standard error, or is the
   // error where CADRE_DEVICE_BACKEND is "nccl"; with "host" nothing is connected. Ranks that
   // encrypt (CADRE_ENCRYPT) connect no devices of several machines, unless that is "nccl".
+  // `why_not` is told, too, where `connect` is null and there is something to tell.
   static Result<std::unique_ptr<DeviceLinks>> Connect(Communicator& host,
                                                       const std::vector<torch::Tensor>& tensors,
-                                                      const ConnectDevice& connect);
+                                                      const ConnectDevice& connect,
+                                                      std::string_view why_not = "");
 
   DeviceStream& StreamOf(torch::Device device);
   // For what looks at gradients before they are sent, so that it does not hold up those before.

@@ -121,7 +121,6 @@ class DistributedOptimizer {
 
   Status AddPlace(const torch::Tensor& tensor, NamedTensors* all);
   Status CheckUnchanged() const;
-  Status CheckDense() const;
   // With `overflowed`, which it sets, nothing more is to be done.
   Status Backward(const torch::Tensor& loss, bool* overflowed);
   Status StepOptimizer();

@@ -95,7 +95,6 @@ class GradientHooks {
   enum class Step { kNone, kLocal, kSynchronized };
 
   Status Prepare(double weight);
-  Status CheckDense(size_t i) const;
   Status CheckHooksAlive() const;
   Status AssignOwners(const OwnerOf& owner_of);
   Status CheckNotBypassed();

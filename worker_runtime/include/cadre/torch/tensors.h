@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cadre/communication_hook.h"
 #include "cadre/communicator.h"
 #include "cadre/parameter.h"
 #include "cadre/result.h"
@@ -23,6 +24,10 @@ class DeviceLinks;
 // nullopt: collectives do not have it.
 std::optional<DataType> DataTypeOf(torch::ScalarType type);
 torch::ScalarType ScalarTypeOf(DataType type);
+
+// UNIMPLEMENTED, naming it and the rank: a bucket has a place for every element, and ranks have
+// different elements of a sparse gradient.
+Status CheckDense(int rank, const std::string& name, const torch::Tensor& gradient);
 
 // INVALID_ARGUMENT: the parameter is on the meta device.
 Status CheckHasValues(const std::string& name, const torch::Tensor& parameter);
@@ -40,6 +45,13 @@ Buffer BufferOfFlat(const torch::Tensor& flat);
 // here, since a communicator would round the factor, too. The same on all ranks: NCCL has another
 // operation for a sum without a factor.
 Reduction AverageOf(torch::Tensor& mine, int ranks);
+
+// The type in which gradients of type `own` travel: never a wider one.
+torch::ScalarType TypeSent(const PlainAverage& average, torch::ScalarType own);
+
+// Elements of `flat` from `offset` on, in that shape. No view to autograd, which would not let
+// zero_grad() detach it.
+torch::Tensor PartOf(const torch::Tensor& flat, int64_t offset, torch::IntArrayRef sizes);
 
 // Whether a Reducer works on the tensor's own memory: float32 or float64 on the host.
 bool IsReducible(const torch::Tensor& tensor);

@@ -13,7 +13,6 @@
 
 #include "cadre/communicator.h"
 #include "cadre/result.h"
-#include "cadre/same_options.h"
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
 #include "cadre/torch/fully_sharded/flat_parameter.h"
@@ -114,7 +113,6 @@ class FullyShardedUnits {
   Status AddUnits(const std::vector<std::string>& names);
   // Finds each parameter's unit.
   Status AssignParameters();
-  ChosenOptions Chosen() const;
   Status CheckSameOnAllRanks();
   Status Begin();
   // Of a model on the meta device.

@@ -20,11 +20,7 @@ DeviceAverage::~DeviceAverage() {
 }
 
 torch::ScalarType DeviceAverage::SentType() const {
-  const torch::Tensor& like = parameters_.front();
-  return average_.travels_as &&
-                 SizeOf(*average_.travels_as) < static_cast<size_t>(like.element_size())
-             ? ScalarTypeOf(*average_.travels_as)
-             : like.scalar_type();
+  return TypeSent(average_, parameters_.front().scalar_type());
 }
 
 size_t DeviceAverage::bytes() const {
@@ -66,10 +62,7 @@ Status DeviceAverage::Finish(std::chrono::nanoseconds timeout) {
   stream_->CurrentUses(flat_);
   int64_t offset = 0;
   for (torch::Tensor& parameter : parameters_) {
-    // No view to autograd, which would not let zero_grad() detach it.
-    torch::Tensor view = torch::empty({0}, flat_.options());
-    view.set_(flat_.storage(), offset, parameter.sizes());
-    parameter.mutable_grad() = std::move(view);
+    parameter.mutable_grad() = PartOf(flat_, offset, parameter.sizes());
     offset += parameter.numel();
   }
   flat_ = torch::Tensor();

@@ -80,18 +80,6 @@ Status DistributedOptimizer::CheckUnchanged() const {
   return at == places_.size() ? OkStatus() : changed(at, "was taken out");
 }
 
-Status DistributedOptimizer::CheckDense() const {
-  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    const torch::Tensor& grad = trained_.tensors[i].grad();
-    if (!grad.defined() || !grad.is_sparse()) continue;
-    return UnimplementedError("rank " + std::to_string(communicator_.rank()) +
-                              ": the gradient of the optimizer's " + trained_.parameters[i].name +
-                              " is sparse, and only dense ones are exchanged; build its module "
-                              "without sparse gradients (EmbeddingOptions::sparse(false))");
-  }
-  return OkStatus();
-}
-
 Status DistributedOptimizer::Fail(const Status& status) {
   if (status.ok() || !failure_.ok()) return failure_;
   failure_ = status;
@@ -164,7 +152,7 @@ Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
   CADRE_RETURN_IF_ERROR(CheckSameOptions(communicator_,
                                          {{"mode", exchange.mode},
                                           {"threshold", std::to_string(threshold)},
-                                          {"way to send", exchange.hook->options()}},
+                                          {"way to send", exchange.hook->DescribeOptions()}},
                                          timeout_));
   exchange.threshold = threshold;
   exchange.fused.clear();
@@ -192,7 +180,10 @@ Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
 
 Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
   const torch::NoGradGuard no_grad;
-  CADRE_RETURN_IF_ERROR(CheckDense());
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+    CADRE_RETURN_IF_ERROR(
+        CheckDense(communicator_.rank(), trained_.parameters[i].name, trained_.tensors[i].grad()));
+  }
   if ((exchange.buckets.empty() && exchange.on_devices.empty()) ||
       exchange.threshold != threshold) {
     CADRE_RETURN_IF_ERROR(LayOut(exchange, threshold));

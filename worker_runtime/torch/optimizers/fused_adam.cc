@@ -119,6 +119,16 @@ bool StepFused(torch::optim::Optimizer& optimizer) {
   return true;
 }
 
+#else
+
+struct AdamKernel {};
+struct AdamWKernel {};
+
+template <typename Kind>
+bool StepFused(torch::optim::Optimizer&) {
+  return false;
+}
+
 #endif
 
 torch::Tensor LossOf(const torch::optim::Optimizer::LossClosure& closure) {
@@ -127,24 +137,21 @@ torch::Tensor LossOf(const torch::optim::Optimizer::LossClosure& closure) {
   return closure();
 }
 
-}  // namespace
-
-torch::Tensor FusedAdam::step(LossClosure closure) {
+template <typename Kind, typename Base>
+torch::Tensor StepAll(Base& optimizer, const torch::optim::Optimizer::LossClosure& closure) {
   const torch::Tensor loss = LossOf(closure);
-#ifdef CADRE_TORCH_HAS_FUSED_ADAM
-  if (StepFused<AdamKernel>(*this)) return loss;
-#endif
-  Adam::step();
+  if (!StepFused<Kind>(optimizer)) optimizer.Base::step();
   return loss;
 }
 
+}  // namespace
+
+torch::Tensor FusedAdam::step(LossClosure closure) {
+  return StepAll<AdamKernel, Adam>(*this, closure);
+}
+
 torch::Tensor FusedAdamW::step(LossClosure closure) {
-  const torch::Tensor loss = LossOf(closure);
-#ifdef CADRE_TORCH_HAS_FUSED_ADAM
-  if (StepFused<AdamWKernel>(*this)) return loss;
-#endif
-  AdamW::step();
-  return loss;
+  return StepAll<AdamWKernel, AdamW>(*this, closure);
 }
 
 }  // namespace cadre::nn
