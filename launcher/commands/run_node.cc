@@ -34,6 +34,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/display/run_display.h"
+#include "launcher/environment/launch_board.h"
 #include "launcher/environment/slots.h"
 
 namespace cadre::launcher {
@@ -194,6 +195,12 @@ void EndWithStandardInput() {
   }).detach();
 }
 
+// The nodes of a launch, which wait for this one to serve, that it cannot.
+void TellTheOthers(const RunOptions& options, const absl::Status& why) {
+  const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(options.launch);
+  if (board.ok()) board->Fails(why.message());
+}
+
 [[noreturn]] void EndProcess(int status) {
   EndLoopbackTokens();
   _exit(status);
@@ -232,6 +239,7 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
       Attach(options, etcd, [](const std::string& line) { Fail(0, line); });
   if (!attachment.ok()) {
     const bool usage = absl::IsInvalidArgument(attachment.status());
+    if (options.by_board && options.serves == true) TellTheOthers(options, attachment.status());
     // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.
     const int status = Fail(usage ? kExitUsage : kExitUnavailable, attachment.status().message());
     ended(status);
@@ -259,8 +267,9 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   attachment->replica.reset();
   writer.Flush(kFlushTimeout);
   for (const std::string& loss : writer.Losses()) Fail(0, loss);
-  if (!attachment->serves.empty() && !attachment->launch_token_file.empty()) {
-    unlink(attachment->launch_token_file.c_str());
+  if (!attachment->serves.empty()) {
+    if (!attachment->launch_token_file.empty()) unlink(attachment->launch_token_file.c_str());
+    if (attachment->board.has_value()) attachment->board->Remove();
   }
   const int status = exit.ok() ? exit->status : Fail(kExitInternal, exit.status().message());
   ended(status);
