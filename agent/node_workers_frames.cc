@@ -73,7 +73,7 @@ void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
   outputs_.Flush(*local_rank);
   NodeWorker& worker = workers_.at(*local_rank);
   v1::WorkerExit exit = ExitOf(exited);
-  std::optional<v1::RankEvidence> place = follower_.LastPlaceOf(*local_rank, worker, exit.signal());
+  std::optional<v1::RankEvidence> place = follower_.LastPlaceOf(*local_rank, worker, exit);
   worker.pid = 0;
   uses_.emit(WorkerDied{generation(), *local_rank, std::move(exit), std::move(place)});
 }

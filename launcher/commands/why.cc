@@ -34,8 +34,9 @@ int Run(const Parsed& parsed) {
   }
   text = absl::StrCat(EscapeControl(text), "\n", AvoidedText(*job));
   if (job->has_verdict()) {
-    absl::StrAppend(&text, VerdictDetails(job->verdict(), settings.GetOr("log-dir", ""),
-                                          absl::LocalTimeZone()));
+    VerdictStyle style;
+    style.log_dir = settings.GetOr("log-dir", "");
+    absl::StrAppend(&text, VerdictDetails(job->verdict(), style));
   }
   return Print(text);
 }

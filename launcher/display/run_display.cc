@@ -91,19 +91,21 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
 void RunDisplay::Finish(const agent::Exit& exit) {
   std::string text = Erase();
   block_.clear();
+  VerdictStyle style;
+  style.log_dir = options_.log_dir;
+  style.color = options_.color;
   const bool succeeded = exit.verdict.outcome() == v1::SUCCEEDED;
   const bool ended = exit.verdict.outcome() != v1::JOB_PHASE_UNSPECIFIED;
   if (ended && !succeeded) {
-    absl::StrAppend(&text, VerdictText(exit.verdict, options_.log_dir, absl::LocalTimeZone()));
-  } else if (ended && (options_.live || options_.timeline)) {
-    absl::StrAppend(&text, SuccessText(exit.verdict, exit.timeline));
+    absl::StrAppend(&text, VerdictText(exit.verdict, style));
+  } else if (ended) {
+    absl::StrAppend(&text, SuccessText(exit.verdict, exit.timeline, options_.color));
   }
   if (options_.timeline) absl::StrAppend(&text, TimelineText(exit.timeline));
   if (!exit.message.empty()) {
     absl::StrAppend(&text, "cadre: ", EscapeControl(exit.message), "\n");
   }
-  if (!ended)
-    absl::StrAppend(&text, VerdictDetails(exit.own, options_.log_dir, absl::LocalTimeZone()));
+  if (!ended) absl::StrAppend(&text, VerdictDetails(exit.own, style));
   writer_.Write(STDERR_FILENO, std::move(text));
   if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonText(exit.verdict) + "\n");
 }

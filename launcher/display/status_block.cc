@@ -8,6 +8,7 @@
 #include "launcher/display/table.h"
 #include "launcher/display/version_line.h"
 #include "rpc/job_phase.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::launcher {
 namespace {
@@ -136,8 +137,11 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   std::vector<std::string> lines;
   if (!status.stop_reason().empty() && status.generation() > stopping_) {
     stopping_ = status.generation();
-    lines.push_back(
-        absl::StrCat("stopping generation ", stopping_, ": ", EscapeControl(status.stop_reason())));
+    // Where no restart is left the verdict says it all in a moment.
+    const bool last = status.restarts() >= status.max_restarts();
+    lines.push_back(absl::StrCat(
+        "stopping generation ", stopping_, ": ",
+        EscapeControl(last ? rpc::WithoutDetails(status.stop_reason()) : status.stop_reason())));
   }
   if (status.ended_generation() > ended_ && !status.has_verdict()) {
     ended_ = status.ended_generation();

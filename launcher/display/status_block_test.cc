@@ -73,6 +73,17 @@ TEST(StatusBlockTest, StopReason_IsShownAndSaidOnce) {
   EXPECT_THAT(plain.Update(status), IsEmpty());
 }
 
+TEST(StatusLinesTest, WhereNoRestartIsLeftTheVerdictSaysWhy) {
+  v1::JobStatus status = Running();
+  status.set_phase(v1::STOPPING);
+  status.set_stop_reason("rank 1 on n0 exited with status 1: KeyError: 'k' (a.py, line 2)");
+  EXPECT_THAT(StatusLines().Update(status),
+              ElementsAre(HasSubstr("exited with status 1: KeyError: 'k' (a.py, line 2)")));
+  status.set_max_restarts(0);
+  EXPECT_THAT(StatusLines().Update(status),
+              ElementsAre("stopping generation 1: rank 1 on n0 exited with status 1"));
+}
+
 TEST(StatusBlockTest, NarrowTerminal_LinesAreCut) {
   v1::JobStatus status = Running();
   status.set_waiting_for(std::string(200, 'x'));

@@ -163,13 +163,8 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   const bool success = exited.cause() == v1::FAILURE_CAUSE_UNSPECIFIED && exit.exit_code() == 0 &&
                        exit.signal() == 0 && exit.exec_errno() == 0;
   if (success) return out_.Commit(WorkerEnded(state_, rank, std::nullopt, context_.now));
-  v1::Failure failure = WorkerFailure(state_, member, exited.local_rank(), exit, exited.cause());
+  v1::Failure failure = WorkerFailure(state_, member, exited);
   failure.set_unix_ms(context_.config.unix_ms_at_zero + context_.now.micros() / 1000);
-  if (exited.has_evidence()) {
-    v1::RankEvidence said = exited.evidence();
-    said.set_local_rank(exited.local_rank());
-    *failure.add_evidence() = CleanEvidence(said, member);
-  }
   std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
   if (inquiry.has_value()) {
     // It ended while it was asked who hangs: that came first. But for one that died the others wait
