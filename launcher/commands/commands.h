@@ -3,6 +3,7 @@
 #define CADRE_LAUNCHER_COMMANDS_COMMANDS_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace cadre::launcher {
 
 // In the order in which the help lists them.
 const std::vector<Command>& AllCommands();
+// That one alone; nullopt: there is none of that name.
+std::optional<Command> FindCommand(absl::string_view name);
 
 Command RunCommand();
 Command ServerCommand();
