@@ -29,5 +29,16 @@ TEST(TerminalLineTest, OtherControlCharactersAreShown) {
   EXPECT_EQ(TerminalLine(std::string("a\0b", 3)), "a\\x00b");
 }
 
+TEST(TerminalLineTest, OfSoManyColumns) {
+  EXPECT_EQ(TerminalLine("\x1b[32m 50%|\u2588\u2588\u2588  |\x1b[0m 5/10", 8),
+            "\x1b[32m 50%|\u2588\u2588\u2588\x1b[0m");
+  EXPECT_EQ(TerminalLine("ab\x07"
+                         "cd",
+                         4),
+            "ab");
+  EXPECT_EQ(TerminalLine("ab\tcd", 10), "ab\t");
+  EXPECT_EQ(TerminalLine("abc", 0), "");
+}
+
 }  // namespace
 }  // namespace cadre::launcher
