@@ -208,6 +208,19 @@ void EndWithStandardInput() {
   }).detach();
 }
 
+// Somebody sits there, and can end it.
+bool OnTerminals() { return isatty(STDIN_FILENO) && isatty(STDERR_FILENO); }
+
+// The agent, which took signals from a descriptor, is over.
+void AwaitInterrupt() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  int signal = 0;
+  while (sigwait(&ending, &signal) == EINTR) continue;
+}
+
 [[noreturn]] void EndProcess(int status) {
   EndLoopbackTokens();
   _exit(status);
@@ -268,7 +281,14 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   daemon.unfit = std::move(found.unfit);
   const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
-  if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);
+  if (*dashboard != nullptr) {
+    if (OnTerminals()) {
+      display.Line("the dashboard stays until Ctrl-C");
+      writer.Flush(kFlushTimeout);
+      AwaitInterrupt();
+    }
+    (*dashboard)->Finish(kHttpFinishTimeout);
+  }
   control.reset();
   if (attachment->server != nullptr) attachment->server->Shutdown(kDrainTimeout);
   // The next server need not wait for this one's lease to end.
