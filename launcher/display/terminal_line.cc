@@ -37,7 +37,8 @@ std::string TerminalLine(absl::string_view line) {
 }
 
 std::string TerminalLine(absl::string_view line, size_t columns) {
-  absl::ConsumeSuffix(&line, "\r");
+  while (absl::ConsumeSuffix(&line, "\r")) continue;
+  line.remove_prefix(line.rfind('\r') + 1);  // npos + 1 is 0
   std::string safe;
   safe.reserve(line.size());
   bool coloured = false;

@@ -10,8 +10,9 @@
 namespace cadre::launcher {
 
 // A line of a program's output, without its newline, for a terminal. Tabs and colours (SGR, as with
-// less -R) stay, and a colour ends with the line; a carriage return at the end is left out; other
-// control characters and bytes that are no UTF-8 become \xNN.
+// less -R) stay, and a colour ends with the line; of a line that carriage returns overwrite, as a
+// progress bar's, the last state is left; other control characters and bytes that are no UTF-8
+// become \xNN.
 std::string TerminalLine(absl::string_view line);
 
 // The same in so many columns: characters, as colours take none.
