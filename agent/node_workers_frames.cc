@@ -58,9 +58,12 @@ void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
     uses_.emit(WorkerWrote{generation(), *local_rank, now});
   }
   const std::string progress = outputs_.Add(*local_rank, output);
-  if (progress.empty()) return;
-  EmitAll(follower_.OnLines(*local_rank, progress, now));
-  uses_.status.RedrawIfDue(now);
+  if (!progress.empty()) {
+    EmitAll(follower_.OnLines(*local_rank, progress, now));
+    uses_.display.Extra(follower_.Extra());
+  }
+  // Also for the current line of a progress bar.
+  if (!progress.empty() || uses_.display.DrawsCurrentLines(true)) uses_.status.RedrawIfDue(now);
 }
 
 void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {

@@ -43,6 +43,11 @@ Command VersionCommand();
 // Says "cadre: TEXT" on standard error and returns `status`.
 int Fail(int status, absl::string_view text);
 
+// Whether standard output is a terminal that understands more than lines; and colours, which
+// NO_COLOR refuses.
+bool OnTerminal();
+bool ShowsColor();
+
 // Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
 int Print(absl::string_view text);
 

@@ -98,6 +98,31 @@ TEST(StatusBlockTest, PeersText_IsEscaped) {
   EXPECT_THAT(StatusBlock(status, {}, Two(), 100, false)[1], HasSubstr("\\x1b[2J"));
 }
 
+TEST(PaceTest, TimeLeftIsThatOfTheStepsSinceTheFirst) {
+  v1::JobStatus status = Running();
+  agent::ProgressExtra extra;
+  Pace pace;
+  const MonoTime begin = MonoTime::FromMicros(1000000);
+  EXPECT_EQ(pace.Text(status, {}, extra, begin), "");
+  v1::Progress here;
+  here.set_step(100);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin), "");
+  extra.total = 1000;
+  extra.metrics = {{"lr", 0.0003}};
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin), "100 of 1000 steps | 0:00 gone | lr 0.0003");
+  here.set_step(400);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(75)),
+            "400 of 1000 steps | 1:15 gone, 2:30 left | lr 0.0003");
+  // A generation that began again at an earlier step.
+  status.set_generation(2);
+  here.set_step(300);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(100)),
+            "300 of 1000 steps | 1:40 gone | lr 0.0003");
+  here.set_step(310);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(200)),
+            "310 of 1000 steps | 3:20 gone, 1:55:00 left | lr 0.0003");
+}
+
 TEST(NodesTableTest, ANodeWithoutRank_IsASpareOnlyOfARunningJob) {
   v1::JobStatus status = Running();
   v1::NodeStatus& first = *status.add_nodes();

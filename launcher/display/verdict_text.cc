@@ -146,11 +146,15 @@ std::string OutcomeText(const v1::Verdict& verdict) {
   return message.empty() ? outcome : absl::StrCat(outcome, ": ", message);
 }
 
+std::string Headline(const v1::Verdict& verdict, const std::string& line) {
+  return Painted(true, verdict.outcome() == v1::SUCCEEDED ? kSucceeded : kFailed, line);
+}
+
 std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style) {
-  return absl::StrCat(
-      Painted(style.color, kFailed,
-              absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ", OutcomeText(verdict))),
-      "\n", VerdictDetails(verdict, style));
+  const std::string line =
+      absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ", OutcomeText(verdict));
+  return absl::StrCat(style.color ? Headline(verdict, line) : line, "\n",
+                      VerdictDetails(verdict, style));
 }
 
 namespace {

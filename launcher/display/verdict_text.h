@@ -20,6 +20,9 @@ struct VerdictStyle {
   bool color = false;
 };
 
+// The line in the colour of how the job ended.
+std::string Headline(const v1::Verdict& verdict, const std::string& line);
+
 // The failure's block: root cause with its evidence, what followed, restarts. Lines with '\n'.
 std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style);
 

@@ -115,7 +115,7 @@ TEST_F(PythonFailuresTest, OfAProgramThatIsAnInstalledPackageItsOwnLineIsNamed) 
   std::filesystem::create_directories(packages + "/mine");
   std::ofstream(packages + "/mine/__init__.py").flush();
   std::ofstream(packages + "/mine/train.py")
-      << "import torch\n\n\ndef main():\n    torch.ones(2) @ torch.ones(3)\n\n\nmain()\n";
+      << "import torch\n\n\ndef main():\n    torch.nn.Linear(2, 2)(torch.ones(3))\n\n\nmain()\n";
   const auto run = StartCadre({"run", "--standalone", "--log-dir", logs_, "-m", "mine.train"},
                               {{"PYTHON_EXEC", python_}, {"PYTHONPATH", packages}});
   EXPECT_THAT(run->Wait(kPatience), kFailed) << Said(*run);
