@@ -1,4 +1,6 @@
 // What interpreters are told to read first, and who gets it.
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +29,20 @@ TEST_F(HookTest, WhatAShellStartsAnswersWithItsStacksToo) {
   EXPECT_EQ(OutputOf(worker.group), "answers None False\nanswers /x False\ndoes not  True\n");
   EXPECT_FALSE(rig_.Started(worker.group)->warm);
   EXPECT_EQ(rig_.Started(worker.group)->why_plain, "");
+}
+
+// Set to nothing it is as good as not set: the working directory is not looked at.
+TEST_F(HookTest, AnEmptyPathStaysEmpty) {
+  mkdir((rig_.folder() + "/program").c_str(), 0755);
+  WriteFile(rig_.folder() + "/program/train.py",
+            "import colorsys, os\nprint(colorsys.__file__.startswith(os.path.dirname(os.__file__)),"
+            " repr(os.environ.get('PYTHONPATH')))\n");
+  WriteFile(rig_.folder() + "/colorsys.py", "");
+  StartFrame worker = Worker();
+  worker.argv[1] = worker.warm.script = "program/train.py";
+  worker.environment[1] = "PYTHONPATH=";
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "True ''\n");
 }
 
 TEST_F(HookTest, AHookThatWasRemovedIsWrittenAgain) {
