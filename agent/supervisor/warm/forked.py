@@ -4,7 +4,8 @@ import sys
 
 
 def go_on_as_worker(template, fields, numbers, written):
-    """In the worker: all that a new process would have of its own. The file to which it writes what it imports, or ''."""
+    """In the worker: all that a new process would have of its own. The file to which it writes what it imports, or '', and
+    the environment that the program's interpreter would have begun with."""
     os = template.os
     marker, directory, learned = [field.decode() for field in fields[2:5]]
     go = numbers[4]
@@ -22,22 +23,31 @@ def go_on_as_worker(template, fields, numbers, written):
         os._exit(1)
     os.chdir(directory)
     _write_marker(os, marker)
-    _set_environment(os, fields[5:])
+    base = _set_environment(template, fields[5:])
     _make_anew(template)
     for i in (0, 1):
         rest = written[i]
         while rest:
             rest = rest[os.write(i + 1, rest):]
-    return learned
+    return learned, base
 
 
-def _set_environment(os, entries):
-    environment = os.environ
-    for name in list(environment):
+def _set_environment(template, entries):
+    """What this worker is given, and what a script around the interpreter, a .pth file or a package has made of the rest, which is the
+    same for the template. In the order of a plain start."""
+    os = template.os
+    own = template.rank_variables.union(template.OF_THIS_PROCESS)
+    given = dict((os.fsdecode(name), os.fsdecode(value)) for name, _, value in (entry.partition(b'=') for entry in entries))
+    environment, before = os.environ, dict(os.environ)
+    for name in before:
         del environment[name]
-    for entry in entries:
-        name, _, value = entry.partition(b'=')
-        environment[os.fsdecode(name)] = os.fsdecode(value)
+    for name in list(given) + [name for name in before if name not in given and name not in own]:
+        value = given[name] if name in own else before.get(name)
+        if value is not None:
+            environment[name] = value
+    base = dict((name, value) for name, value in template.at_start.items() if name not in own)
+    base.update((name, given[name]) for name in own if name in given)
+    return base
 
 
 def _write_marker(os, marker):
@@ -64,6 +74,8 @@ def _make_anew(template):
         modules['numpy.random'].seed()
     if 'torch' in modules:
         modules['torch'].default_generator.seed()
+    if 'sympy.core.random' in modules:
+        modules['sympy.core.random'].rng.seed()
     if 'logging' in modules:
         logging = modules['logging']
         whole = isinstance(logging._startTime, int)
@@ -76,9 +88,6 @@ def _make_anew(template):
         main = modules['threading'].main_thread()
         if hasattr(main, '_set_native_id'):
             main._set_native_id()
-    if 'cadre._progress' in modules:
-        # Some package imports cadre, which takes the process that imported it for the worker.
-        modules['cadre._progress']._owner = os.getpid()
     mine = os.sched_getaffinity(0)
     if mine != template.affinity and 'OMP_NUM_THREADS' not in os.environ:
         _set_threads(os, len(mine))

@@ -20,6 +20,9 @@ constexpr char kHook[] =
 constexpr char kTemplate[] =
 #include "agent/supervisor/warm/template.py.inc"
     ;
+constexpr char kExamine[] =
+#include "agent/supervisor/warm/examine.py.inc"
+    ;
 constexpr char kForked[] =
 #include "agent/supervisor/warm/forked.py.inc"
     ;
@@ -52,6 +55,7 @@ absl::Status WriteHook(const std::string& directory) {
   if (access(hook.c_str(), F_OK) == 0) return absl::OkStatus();
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Failed(directory);
   RETURN_IF_ERROR(Write(directory + "/template.py", {kTemplate, sizeof(kTemplate) - 1}));
+  RETURN_IF_ERROR(Write(directory + "/examine.py", {kExamine, sizeof(kExamine) - 1}));
   RETURN_IF_ERROR(Write(directory + "/forked.py", {kForked, sizeof(kForked) - 1}));
   RETURN_IF_ERROR(
       Write(directory + "/flight_recorder.py", {kFlightRecorder, sizeof(kFlightRecorder) - 1}));

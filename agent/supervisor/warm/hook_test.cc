@@ -1,4 +1,6 @@
 // What interpreters are told to read first, and who gets it.
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -47,6 +49,20 @@ TEST_F(HookTest, AProgramThatEndsItselfSaysWhere) {
   const size_t last = noted.rfind(absl::StrCat("sys.exit(3) in process ", exited.pid, "\n"));
   ASSERT_NE(last, std::string::npos) << noted;
   EXPECT_NE(noted.find("train.py\", line 3 in done\n", last), std::string::npos) << noted;
+}
+
+// Set to nothing it is as good as not set: the working directory is not looked at.
+TEST_F(HookTest, AnEmptyPathStaysEmpty) {
+  mkdir((rig_.folder() + "/program").c_str(), 0755);
+  WriteFile(rig_.folder() + "/program/train.py",
+            "import colorsys, os\nprint(colorsys.__file__.startswith(os.path.dirname(os.__file__)),"
+            " repr(os.environ.get('PYTHONPATH')))\n");
+  WriteFile(rig_.folder() + "/colorsys.py", "");
+  StartFrame worker = Worker();
+  worker.argv[1] = worker.warm.script = "program/train.py";
+  worker.environment[1] = "PYTHONPATH=";
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "True ''\n");
 }
 
 TEST_F(HookTest, AHookThatWasRemovedIsWrittenAgain) {

@@ -22,11 +22,25 @@ def _find_behind(own, name, path, target):
 
 class _Learning(object):
     """The first on sys.meta_path: lets the others find a module and writes down which they found, a
-    line "name TAB origin" for each, at once, since a program may be killed at any time. The file's
-    time is that of the last import, also of one that stands in it already."""
+    line "name TAB origin" for each, at once, since a program may be killed at any time. An import that begins
+    by itself, not within another's, has a third field, the script's line that it comes from, or 0. template.py reads it, and
+    the lines between, which begin with a TAB:
+      start TAB environment            a plain worker's, when it began; what follows is of this worker
+      again                            what follows is of a worker that a template had forked
+      set TAB {name: value or None}    what the program's variables have become since, where that has changed
+      own                              a module of the program's own is imported, whose code runs now
+    The file's time is that of the last import, also of one that stands in it already; beside it is a file
+    "busy" as long as an import of something installed goes on, however long that is quiet."""
 
-    def __init__(self, os, path):
-        self.os, self.path, self.pid = os, path, os.getpid()
+    def __init__(self, os, path, base):
+        import _thread
+        self.os, self.path, self.pid, self.get_ident = os, path, os.getpid(), _thread.get_ident
+        self.base = dict(os.environ) if base is None else base
+        self.said = None
+        self.begun, self.own = False, False
+        self.kind = 'start' if base is None else 'again'
+        self.going_on = {}  # by thread: imports that began by themselves and have not ended
+        self.library = os.path.dirname(os.__file__) + '/'
         self.known = set()
         try:
             with open(path) as file:
@@ -42,30 +56,100 @@ class _Learning(object):
         if caller is None or caller.f_code.co_name != '_find_and_load_unlocked':
             return None
         spec = _find_behind(self, name, path, target)
-        if spec is not None:
-            self.note(name, spec.origin)
+        # Processes that the program forks do as they like.
+        if spec is not None and self.os.getpid() == self.pid:
+            try:
+                self.note(name, spec, caller)
+            except OSError:
+                self.pid = 0
         return spec
 
-    def note(self, name, origin):
+    def note(self, name, spec, caller):
+        by_itself = not self.going_on.get(self.get_ident())
+        installed = self.is_installed(spec.origin)
+        if by_itself and installed and type(spec) is type(__spec__):
+            spec.__class__ = _watched(self, type(spec))
+        if name in self.known:
+            self.os.utime(self.path)
+        else:
+            self.known.add(name)
+            self.write(self.state() + '%s\t%s%s\n' % (name, spec.origin, '\t%d' % self.line_of(caller) if by_itself else ''))
+        # Also of one that is known: what follows it is not as clean.
+        if not installed and not self.own:
+            self.own = True
+            self.write(self.state() + '\town\n')
+
+    def state(self):
+        """What is to be said before what follows is understood."""
+        text = ''
+        if not self.begun:
+            self.begun = True
+            text = '\t%s\t%r\n' % (self.kind, self.base) if self.kind == 'start' else '\tagain\n'
+        data = self.os.environ._data
+        if data != self.said:
+            self.said = dict(data)
+            now = dict(self.os.environ)
+            names = set(now) | set(self.base)
+            changed = dict((name, now.get(name)) for name in names if now.get(name) != self.base.get(name))
+            text += '\tset\t%r\n' % changed
+        return text
+
+    def is_installed(self, origin):
+        return (origin in (None, 'built-in', 'frozen') or '/site-packages/' in origin or '/dist-packages/' in origin
+                or origin.startswith(self.library))
+
+    def line_of(self, frame):
+        # None of the script's yet, as in a .pth file, or one that is not known, as in a thread.
+        line = 0 if not hasattr(sys.modules.get('__main__'), '__file__') else 1 << 30
+        while frame is not None:
+            if frame.f_globals.get('__name__') == '__main__':
+                line = frame.f_lineno
+            frame = frame.f_back
+        return line
+
+    def write(self, text):
         os = self.os
-        # Processes that the program forks do as they like.
+        # No descriptor of ours stays open, which a program could close and use.
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, text.encode('utf-8', 'backslashreplace'))
+        finally:
+            os.close(file)
+
+    def goes_on(self, begins):
+        os, thread = self.os, self.get_ident()
         if os.getpid() != self.pid:
             return
+        self.going_on[thread] = self.going_on.get(thread, 0) + (1 if begins else -1)
+        if not self.going_on[thread]:
+            del self.going_on[thread]
         try:
-            if name in self.known:
-                return os.utime(self.path)
-            # No descriptor of ours stays open, which a program could close and use.
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, ('%s\t%s\n' % (name, origin)).encode())
-            finally:
-                os.close(file)
+            if begins:
+                os.close(os.open(self.path + '.busy', os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            elif not self.going_on:
+                os.utime(self.path)
+                os.unlink(self.path + '.busy')
         except OSError:
             self.pid = 0
 
 
-def _learn(os, path):
-    sys.meta_path.insert(0, _Learning(os, path))
+def _watched(learning, kind):
+    """A kind of module specification that tells of the module's beginning and end, as importlib sets them, without a frame
+    of ours in tracebacks; it is a plain one again then."""
+
+    class Watched(kind):
+        def __setattr__(self, name, value):
+            kind.__setattr__(self, name, value)
+            if name == '_initializing':
+                if not value:
+                    self.__class__ = kind
+                learning.goes_on(value)
+
+    return Watched
+
+
+def _learn(os, path, base=None):
+    sys.meta_path.insert(0, _Learning(os, path, base))
 
 
 class _AtTorch(object):
@@ -175,11 +259,11 @@ def _be_template(os, here, socket):
     """Returns in each worker that is forked."""
     template = None
     try:
-        code = {}
-        for name in ('template.py', 'forked.py'):
+        code = {'find_behind': _find_behind}
+        for name in ('template.py', 'examine.py', 'forked.py'):
             with open(os.path.join(here, name), 'rb') as file:
                 exec(compile(file.read(), file.name, 'exec'), code)
-        template = code['Template'](os, socket)
+        template = code['Template'](os, socket, code)
         written = template.prepare()
         fields, numbers = template.serve()
     except BaseException as error:
@@ -191,9 +275,9 @@ def _be_template(os, here, socket):
         finally:
             os._exit(1)
     try:
-        learned = code['go_on_as_worker'](template, fields, numbers, written)
+        learned, base = code['go_on_as_worker'](template, fields, numbers, written)
         if learned:
-            _learn(os, learned)
+            _learn(os, learned, base)
         _answer_with_stacks(os)
     except BaseException:
         # Better late than not at all.

@@ -54,9 +54,15 @@ absl::StatusOr<std::string> Encode(const ImportOrder& order) {
   if (HasComma(order.preload) || HasComma(order.refused) || HasComma(order.rank_variables)) {
     return absl::InvalidArgumentError("a name has a comma in it");
   }
-  return Joined({"imports", order.module, order.script, order.learned,
-                 absl::StrJoin(order.preload, ","), absl::StrJoin(order.refused, ","),
-                 absl::StrJoin(order.rank_variables, ",")});
+  std::vector<std::string> fields = {"imports",
+                                     order.module,
+                                     order.script,
+                                     order.learned,
+                                     absl::StrJoin(order.preload, ","),
+                                     absl::StrJoin(order.refused, ","),
+                                     absl::StrJoin(order.rank_variables, ",")};
+  fields.insert(fields.end(), order.environment.begin(), order.environment.end());
+  return Joined(fields);
 }
 
 absl::StatusOr<std::string> Encode(const ForkOrder& order) {
@@ -71,9 +77,13 @@ absl::StatusOr<TemplateAnswer> ParseAnswer(absl::string_view message) {
   const absl::string_view kind = fields[0];
   if (kind == "refused" && fields.size() > 1) return Refused(fields);
   if (kind == "ended" && fields.size() == 2) return TemplateEnded{std::string(fields[1])};
-  if (kind == "ready" && fields.size() == 4) {
+  if (kind == "looks" && fields.size() == 1) return TemplateImports{true};
+  if (kind == "imports" && fields.size() == 1) return TemplateImports{false};
+  if (kind == "ready" && fields.size() > 2) {
     TemplateReady ready;
-    ready.note = std::string(fields[3]);
+    for (size_t i = 3; i < fields.size() && ready.notes.size() < kMaxReasons; ++i) {
+      ready.notes.emplace_back(fields[i]);
+    }
     if (absl::SimpleAtoi(fields[1], &ready.modules) &&
         absl::SimpleAtoi(fields[2], &ready.milliseconds)) {
       return ready;
@@ -88,8 +98,9 @@ absl::StatusOr<TemplateAnswer> ParseAnswer(absl::string_view message) {
   if (kind == "failed" && fields.size() == 3) {
     return WorkerNotForked{serial, std::string(fields[2]), false};
   }
-  if (kind == "stale" && fields.size() == 2) {
-    return WorkerNotForked{serial, "what it has imported was installed anew", true};
+  if (kind == "stale" && fields.size() == 3) {
+    return WorkerNotForked{
+        serial, absl::StrCat("what it has imported was installed anew: ", fields[2]), true};
   }
   return Broken(message);
 }

@@ -24,7 +24,8 @@ TEST(TemplateMessagesTest, OrdersAreFieldsWithANulBetween) {
   imports.learned = "/l";
   imports.preload = {"a", "b.c"};
   imports.rank_variables = {"RANK"};
-  EXPECT_EQ(*Encode(imports), Text({"imports", "m", "", "/l", "a,b.c", "", "RANK"}));
+  imports.environment = {"A=1"};
+  EXPECT_EQ(*Encode(imports), Text({"imports", "m", "", "/l", "a,b.c", "", "RANK", "A=1"}));
   EXPECT_EQ(*Encode(ForkOrder{7, "id.7", "/w", "", {"A=1", "B="}}),
             Text({"fork", "7", "id.7", "/w", "", "A=1", "B="}));
 }
@@ -41,10 +42,13 @@ TEST(TemplateMessagesTest, AnOrderThatDoesNotFitOrCannotBeToldApartIsRefused) {
 }
 
 TEST(TemplateMessagesTest, AnswersAreUnderstood) {
-  const auto ready = std::get<TemplateReady>(*ParseAnswer(Text({"ready", "12", "340", "late"})));
+  const auto ready =
+      std::get<TemplateReady>(*ParseAnswer(Text({"ready", "12", "340", "a: why", "b: so"})));
   EXPECT_EQ(ready.modules, 12u);
   EXPECT_EQ(ready.milliseconds, 340u);
-  EXPECT_EQ(ready.note, "late");
+  EXPECT_THAT(ready.notes, ElementsAre("a: why", "b: so"));
+  EXPECT_TRUE(std::get<TemplateImports>(*ParseAnswer("looks")).looks);
+  EXPECT_FALSE(std::get<TemplateImports>(*ParseAnswer("imports")).looks);
   const auto refused =
       std::get<TemplateRefused>(*ParseAnswer(Text({"refused", "a.b: why: so", "c: too"})));
   EXPECT_THAT(refused.names, ElementsAre("a.b", "c"));
@@ -53,7 +57,7 @@ TEST(TemplateMessagesTest, AnswersAreUnderstood) {
   EXPECT_EQ(forked.serial, 3u);
   EXPECT_EQ(forked.pid, 4711);
   EXPECT_EQ(std::get<WorkerNotForked>(*ParseAnswer(Text({"failed", "3", "x"}))).why, "x");
-  EXPECT_TRUE(std::get<WorkerNotForked>(*ParseAnswer(Text({"stale", "3"}))).ends);
+  EXPECT_TRUE(std::get<WorkerNotForked>(*ParseAnswer(Text({"stale", "3", "/a"}))).ends);
   EXPECT_EQ(std::get<TemplateEnded>(*ParseAnswer(Text({"ended", "x"}))).why, "x");
 }
 
@@ -61,7 +65,7 @@ TEST(TemplateMessagesTest, AnythingElseIsNoAnswer) {
   for (const std::string& message :
        {Text({""}), Text({"ready", "many", "1", ""}), Text({"ready", "1"}), Text({"forked", "1"}),
         Text({"forked", "1", "0"}), Text({"forked", "1", "-5"}), Text({"forked", "x", "5"}),
-        Text({"refused"}), Text({"stale", "1", "2"}), Text({"hello", "1", "2"})}) {
+        Text({"refused"}), Text({"stale", "1"}), Text({"looks", "1"}), Text({"hello", "1", "2"})}) {
     EXPECT_THAT(ParseAnswer(message), StatusIs(absl::StatusCode::kInvalidArgument)) << message;
   }
 }

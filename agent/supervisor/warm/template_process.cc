@@ -23,6 +23,9 @@ constexpr int kSocketBytes = 1 << 20;
 constexpr size_t kWorkerDescriptors = 5;
 // A worker's marker is written over the template's, which therefore is longer than any.
 constexpr size_t kMarkerRoom = 20;
+// Set to nothing it is as good as not set; an empty entry of one that is set is the working
+// directory.
+constexpr absl::string_view kPathVariable = "PYTHONPATH=";
 
 absl::string_view NameIn(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
 
@@ -59,13 +62,14 @@ std::vector<std::string> WithHook(const StartFrame& start, const std::string& pu
   bool had_path = false;
   for (const std::string& entry : start.environment) {
     if (without.count(NameIn(entry)) != 0 || NameIn(entry) == "CADRE_WARM_START") continue;
-    const bool is_path = absl::StartsWith(entry, "PYTHONPATH=");
+    const bool is_path = absl::StartsWith(entry, kPathVariable);
     had_path = had_path || is_path;
     environment.push_back(
-        is_path ? absl::StrCat("PYTHONPATH=", hook, ":", absl::string_view(entry).substr(11))
+        is_path ? absl::StrCat("PYTHONPATH=", hook, entry.size() > kPathVariable.size() ? ":" : "",
+                               absl::string_view(entry).substr(kPathVariable.size()))
                 : entry);
   }
-  if (!had_path) environment.push_back("PYTHONPATH=" + hook);
+  if (!had_path) environment.push_back(absl::StrCat(kPathVariable, hook));
   environment.push_back(absl::StrCat("CADRE_WARM_START=", purpose, ":", had_path ? "1" : "0"));
   return environment;
 }
@@ -94,9 +98,10 @@ absl::StatusOr<Template> StartTemplateProcess(State& state, const WarmProgram& p
 
 absl::Status SendImports(const WarmProgram& program, const Template& to) {
   const WarmOptions& options = program.start.warm;
-  ASSIGN_OR_RETURN(const std::string order,
-                   Encode(ImportOrder{options.module, options.script, program.learned,
-                                      options.preload, program.refused, options.rank_variables}));
+  ASSIGN_OR_RETURN(
+      const std::string order,
+      Encode(ImportOrder{options.module, options.script, program.learned, options.preload,
+                         program.refused, options.rank_variables, program.learner_environment}));
   if (send(to.socket.get(), order.data(), order.size(), MSG_NOSIGNAL) >= 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, "the template cannot be asked");
 }

@@ -140,13 +140,21 @@ void TakeOver(State& state, WarmProgram& program) {
   program.serving = std::exchange(program.coming, Template());
 }
 
+// As the agent knows them (agent/workers/python/warm_notes.h).
+std::vector<std::string> NotesOf(const std::vector<std::string>& reasons) {
+  std::vector<std::string> notes;
+  for (const std::string& reason : reasons) {
+    notes.push_back(absl::StrCat("warm start: not imported beforehand: ", reason));
+  }
+  return notes;
+}
+
 void OnReady(State& state, WarmProgram& program, Template& said, const TemplateReady& ready) {
   said.ready = true;
+  program.failed = false;
   said.ready_by = MonoTime::Never();
   said.ready_frame = TemplateFrame{said.pid, ready.modules, ready.milliseconds, {}};
-  std::vector<std::string> notes;
-  if (!ready.note.empty()) notes.push_back(absl::StrCat("warm start: ", ready.note));
-  Tell(state, said, ready, std::move(notes));
+  Tell(state, said, ready, NotesOf(ready.notes));
   TakeOver(state, program);
 }
 
@@ -160,15 +168,13 @@ void LeaveWaiting(State& state, const WarmProgram& program) {
 }
 
 void OnRefused(State& state, WarmProgram& program, Template& said, const TemplateRefused& refused) {
-  std::vector<std::string> notes;
-  for (const std::string& reason : refused.reasons) {
-    notes.push_back(absl::StrCat("warm start: not imported beforehand: ", reason));
-  }
   program.refused.insert(program.refused.end(), refused.names.begin(), refused.names.end());
-  Tell(state, Template(), {}, std::move(notes));
+  program.failed = true;
+  Tell(state, Template(), {}, NotesOf(refused.reasons));
   End(state, said, "the template has imported what it must not");
   LeaveWaiting(state, program);
-  StartTemplate(state, program, MonoNow());
+  // Beside workers only when they import nothing more, which need the processors themselves.
+  program.look_at = MonoNow();
 }
 
 WarmStart* FindOrder(State& state, uint64_t serial) {
@@ -183,6 +189,11 @@ bool Act(State& state, WarmProgram& program, Template& said, const TemplateAnswe
   if (const auto* ready = std::get_if<TemplateReady>(&answer)) {
     if (!said.ready) OnReady(state, program, said, *ready);
     return false;  // it may have moved; what it says next is read in the next turn
+  }
+  if (const auto* imports = std::get_if<TemplateImports>(&answer)) {
+    said.looks = imports->looks;
+    if (!said.looks) said.imports_since = MonoNow();
+    return true;
   }
   if (const auto* refused = std::get_if<TemplateRefused>(&answer)) {
     OnRefused(state, program, said, *refused);
@@ -225,21 +236,28 @@ void TellImports(State& state, WarmProgram& program) {
   state.outbox.Send(ImportedFrame{learner->second.id, static_cast<uint32_t>(took)});
 }
 
-void ReadImports(WarmProgram& program, MonoTime now) {
+// There as long as the learner is within an import (sitecustomize.py).
+std::string BusyFile(const WarmProgram& program) { return program.learned + ".busy"; }
+
+void ReadImports(const State& state, WarmProgram& program, MonoTime now) {
   struct stat info = {};
   if (stat(program.learned.c_str(), &info) != 0) info.st_size = 0;
   program.learned_bytes = info.st_size;
   if (info.st_size > 0) program.learned_at = std::max(program.began, ChangedAt(info, now));
+  // However long it is quiet.
+  if (Lives(state, program.learner) && access(BusyFile(program).c_str(), F_OK) == 0) {
+    program.learned_at = now;
+  }
 }
 
 void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
-  ReadImports(program, now);
+  ReadImports(state, program, now);
   const absl::Duration limit = absl::Milliseconds(program.start.warm.quiet_ms);
   const bool quiet = now - program.learned_at >= limit;
   program.look_at = now + (quiet ? kLookWhereNothingChanges : std::min(kLook, limit));
   if (!quiet) return;
   TellImports(state, program);
-  if (program.coming.serial != 0) return;
+  if (program.coming.serial != 0 || !program.given_up.empty()) return;
   const bool serves = program.serving.serial != 0;
   const int64_t more = program.learned_bytes - program.serving.learned_bytes;
   if (serves ? more >= kWorthAnotherBytes : more > 0) StartTemplate(state, program, now);
@@ -250,7 +268,7 @@ void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
 void BeginAfterFailure(State& state, WarmProgram& program, MonoTime now) {
   program.learns = false;
   if (program.serving.serial != 0 || program.coming.serial != 0) return;
-  ReadImports(program, now);
+  ReadImports(state, program, now);
   if (program.learned_bytes == 0) return;
   // It may have ended in the midst of the last one.
   program.imports = now - program.began;
@@ -258,6 +276,7 @@ void BeginAfterFailure(State& state, WarmProgram& program, MonoTime now) {
 }
 
 void BeginLearning(uint64_t serial, WarmProgram& program) {
+  unlink(BusyFile(program).c_str());
   program.learner = serial;
   program.learns = true;
   program.began = program.learned_at = program.look_at = MonoNow();
@@ -297,6 +316,7 @@ StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const S
     return frame;
   }
   BeginLearning(serial, program);
+  program.learner_environment = start.environment;
   frame.environment = WithHook(start, "learn", {});
   absl::StrAppend(&frame.environment.back(), ":", program.learned);
   return frame;
@@ -328,6 +348,13 @@ bool AskForFork(State& state, uint64_t serial, WarmProgram& program, WarmStart& 
   }
   warm.asked = asked.serial;
   return true;
+}
+
+void EndComing(State& state, WarmProgram& program) {
+  if (program.coming.serial == 0 || program.coming.ready) return;
+  End(state, program.coming, "workers need the processors");
+  program.failed = true;
+  --program.templates;
 }
 
 void HandleTemplate(State& state, uint64_t serial) {
@@ -372,7 +399,7 @@ void AdvanceTemplates(State& state, MonoTime now) {
         !HasWorkers(state, number)) {
       BeginAfterFailure(state, program, now);
     }
-    if (program.given_up.empty() && now >= program.look_at) {
+    if (now >= program.look_at) {
       // Without workers nothing changes.
       program.look_at = MonoTime::Never();
       if (HasWorkers(state, number)) LookAtImports(state, program, now);

@@ -37,6 +37,10 @@ StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const S
 // Asks the template that serves for a process. False: `warm.failed` says why it could not be.
 bool AskForFork(State& state, uint64_t serial, WarmProgram& program, WarmStart& warm);
 
+// Workers start plainly, and import beside nobody: the template that still imports is ended.
+// Another one is started when they import nothing more.
+void EndComing(State& state, WarmProgram& program);
+
 // A template has said something, or is gone.
 void HandleTemplate(State& state, uint64_t serial);
 

@@ -24,11 +24,8 @@
 namespace cadre::supervisor {
 namespace {
 
-// A start that waits for a template does so for no longer than this,
-constexpr absl::Duration kMostWait = absl::Seconds(20);
-// and takes a template to be ready within so many times what the program's own imports took: it has
-// had the job's work beside it.
-constexpr int kTemplateTakes = 2;
+// From the start of a template until it says what it does first.
+constexpr absl::Duration kFirstWordLimit = absl::Seconds(1);
 
 bool JoinCgroup(const ScopedFd& cgroup, pid_t pid) {
   const ScopedFd procs(openat(cgroup.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
@@ -61,6 +58,7 @@ void StartPlainly(State& state, uint64_t serial, Group& group, const StartFrame&
                   Plumbing& plumbing, const std::string& why) {
   group.why_plain = why;
   WarmProgram& program = state.programs.at(group.program);
+  EndComing(state, program);
   const StartFrame frame = Learning(state, serial, program, start);
   if (!StartProcess(state, serial, frame, plumbing, group)) ReportExit(state, group);
 }
@@ -112,14 +110,18 @@ std::string WhyThereIsNone(const State& state, const WarmProgram& program) {
   return is_first ? "its first start" : "it ended before it was known what it imports";
 }
 
-// Until when a start goes better by waiting for a template that still imports: it imports what a
-// plain start would, began earlier, and has no other workers beside it. For as long as a plain
-// start would take, and a quarter more for one that began only just before; not for one that takes
-// much longer than the program did. `now`: not at all.
-MonoTime WorthWaitingUntil(const WarmProgram& program, MonoTime now) {
-  if (!program.given_up.empty() || program.coming.serial == 0) return now;
-  const absl::Duration plain = std::min(program.imports, kMostWait);
-  return std::min(now + 1.25 * plain, program.coming.began + kTemplateTakes * plain);
+// Until when a start that came then goes better by waiting for a template that still imports: it
+// imports what a plain start would, began earlier, and has no other workers beside it. Never for
+// longer than a plain start would take in all, and not for one that has to look at packages first,
+// or after another one was waited for in vain.
+MonoTime WorthWaitingUntil(const WarmProgram& program, MonoTime came) {
+  const Template& coming = program.coming;
+  if (!program.given_up.empty() || program.failed || coming.serial == 0) return came;
+  if (coming.looks && coming.imports_since == MonoTime::Never()) return came;
+  const MonoTime ready = coming.imports_since == MonoTime::Never()
+                             ? coming.began + kFirstWordLimit
+                             : coming.imports_since + program.imports;
+  return std::min(came + program.imports, ready);
 }
 
 // For one that waits.
@@ -128,9 +130,11 @@ void AskOnceThereIsOne(State& state, uint64_t serial, WarmStart& warm, MonoTime 
   if (program.serving.serial != 0) {
     warm.until = now + kForkLimit;
     AskForFork(state, serial, program, warm);
-  } else if (now >= warm.until || program.coming.serial == 0) {
-    warm.failed = WhyThereIsNone(state, program);
+    return;
   }
+  warm.until = WorthWaitingUntil(program, warm.came);
+  if (now < warm.until) return;
+  warm.failed = WhyThereIsNone(state, program);
 }
 
 }  // namespace
@@ -153,6 +157,7 @@ void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Pl
     return;
   }
   WarmProgram& program = state.programs.at(group.program);
+  warm->came = now;
   warm->until = program.serving.serial != 0 ? now + kForkLimit : WorthWaitingUntil(program, now);
   if (warm->until <= now) {
     return StartPlainly(state, serial, group, start, warm->plumbing,

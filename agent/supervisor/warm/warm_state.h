@@ -27,6 +27,8 @@ struct Template {
   bool ready = false;
   TemplateFrame ready_frame;  // without its notes
   MonoTime began;
+  bool looks = false;                          // at packages that are not known, before it imports
+  MonoTime imports_since = MonoTime::Never();  // it need not look at anything more
   MonoTime ready_by = MonoTime::Never();
   int64_t learned_bytes = 0;  // of the program's imports, those that it knew
 };
@@ -34,14 +36,16 @@ struct Template {
 // One command line in one environment and directory.
 struct WarmProgram {
   std::string key;
-  StartFrame start;                         // of the worker that was started last
-  std::string learned;                      // file of what was imported
-  uint64_t learner = 0;                     // serial of the group that writes to it
-  bool learns = false;                      // nothing was said of that group's imports so far
-  Template serving;                         // workers are forked from this one
-  Template coming;                          // takes its place
-  std::vector<std::string> refused;         // what no template may import
-  int templates = 0;                        // started so far
+  StartFrame start;                              // of the worker that was started last
+  std::string learned;                           // file of what was imported
+  uint64_t learner = 0;                          // serial of the group that writes to it,
+  std::vector<std::string> learner_environment;  // and what the last was given that was not forked
+  bool learns = false;                           // nothing was said of that group's imports so far
+  Template serving;                              // workers are forked from this one
+  Template coming;                               // takes its place
+  std::vector<std::string> refused;              // what no template may import
+  int templates = 0;                             // started so far
+  bool failed = false;                      // the last one could not be used by a start that waited
   std::string given_up;                     // why there are no more; empty: it goes on
   MonoTime began = MonoTime::Never();       // when the learner was started
   absl::Duration imports;                   // from then to its last import, once that is known
@@ -57,6 +61,7 @@ struct WarmStart {
   uint64_t program = 0;
   uint64_t asked = 0;  // serial of the template; 0: it waits for one that still imports
   ScopedFd go;         // a "g" written here lets the process go on
+  MonoTime came;
   MonoTime until = MonoTime::Never();
   // What came of it.
   pid_t pid = 0;

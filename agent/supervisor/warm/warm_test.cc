@@ -200,7 +200,9 @@ TEST_F(WarmTest, WhatIsImportedAfterVariablesAreSetIsLeftToTheWorkers) {
       "os.environ['THREADS'] = '3'\nimport late\n"
       "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
   AwaitTemplate(Worker());
-  EXPECT_THAT(Notes(), ElementsAre(HasSubstr("late and what follows it is left to the workers")));
+  EXPECT_THAT(
+      Notes(),
+      ElementsAre(HasSubstr("late: the program runs code of its own before it imports it")));
   const StartFrame warm = Worker();
   rig_.Run(warm);
   ASSERT_TRUE(rig_.Started(warm.group)->warm);
@@ -222,10 +224,11 @@ TEST_F(WarmTest, AnotherEnvironmentIsAnotherProgram) {
 
 // A program that fails at once is what restarts are for: the second start is warm all the same.
 TEST_F(WarmTest, OneThatFailsSoonAfterItsImportsIsStartedWarmNext) {
-  Install("counted",
+  // The name of one at which no look is needed.
+  Install("six",
           "import time\n"
           "if b'=template' not in open('/proc/self/environ', 'rb').read(): time.sleep(2)\n");
-  WriteScript("import json, sys\nimport counted\nsys.exit('no data')\n");
+  WriteScript("import json, sys\nimport six\nsys.exit('no data')\n");
   StartFrame first = Worker();
   first.warm.quiet_ms = 60000;
   EXPECT_EQ(rig_.Run(first).exit_code, 1);
@@ -320,7 +323,7 @@ TEST_F(WarmTest, OurOwnModuleIsImportedByTheWorkerItself) {
   EXPECT_EQ(OutputOf(warm.group), "False True\n");
 }
 
-// Then it comes with the package, which is imported beforehand. What the worker forks is none.
+// So is the package that imports it. What the worker forks is none.
 TEST_F(WarmTest, OurOwnModuleInAPackageKnowsTheWorker) {
   Install("trainer", "import json\nimport cadre\n");
   WriteScript(
@@ -341,7 +344,7 @@ TEST_F(WarmTest, OurOwnModuleInAPackageKnowsTheWorker) {
   const StartFrame warm = worker();
   rig_.Run(warm);
   EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_plain;
-  EXPECT_EQ(OutputOf(warm.group), "True b'step=4\\n'\n") << rig_.Output(kStderrStream, warm.group);
+  EXPECT_EQ(OutputOf(warm.group), "False b'step=4\\n'\n") << rig_.Output(kStderrStream, warm.group);
 }
 
 TEST_F(WarmTest, AStopThatOvertakesTheForkEndsTheWorkerUnbegun) {

@@ -2,11 +2,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/warm/warm_rig.h"
+#include "base/clock.h"
 #include "gtest/gtest.h"
 
 namespace cadre::supervisor {
@@ -18,18 +21,18 @@ class WarmWaitTest : public WarmTest {
     return access((rig_.folder() + "/" + name).c_str(), F_OK) == 0;
   }
   // A worker runs whose template has begun and imports until there is a file "go". The program's
-  // own imports have taken kImports.
+  // own imports have taken kImports. The packages have names of some at which no look is needed.
   static constexpr absl::Duration kImports = absl::Seconds(1);
-  void HoldTemplate(const std::string& counted = "") {
-    Install("held", absl::StrCat("import os, time\n"
-                                 "if b'=template' in open('/proc/self/environ', 'rb').read():\n"
-                                 "  open('importing', 'w')\n"
-                                 "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
-                                 "elif not os.path.exists('importing'):\n  time.sleep(",
-                                 absl::ToDoubleSeconds(kImports), ")\n"));
-    Install("counted", counted);
+  void HoldTemplate(const std::string& pytz = "") {
+    Install("six", absl::StrCat("import os, time\n"
+                                "if b'=template' in open('/proc/self/environ', 'rb').read():\n"
+                                "  open('importing', 'w').write(str(os.getpid()))\n"
+                                "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
+                                "elif not os.path.exists('importing'):\n  time.sleep(",
+                                absl::ToDoubleSeconds(kImports), ")\n"));
+    Install("pytz", pytz);
     WriteScript(
-        "import held, counted, os, time\nprint('began', flush=True)\n"
+        "import six, pytz, os, time\nprint('began', flush=True)\n"
         "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
     StartFrame learner = Worker();
     learner.warm.quiet_ms = 1500;  // longer than the import that it waits in
@@ -70,7 +73,9 @@ TEST_F(WarmWaitTest, AStartWaitsNoLongerThanItsImportsWouldTake) {
 
 // It would wait for two times what the imports take.
 TEST_F(WarmWaitTest, AStartDoesNotWaitForATemplateThatMustBeginAnew) {
-  HoldTemplate("import os\nos.environ['RANK']\n");
+  HoldTemplate(
+      "import threading, time\n"
+      "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n");
   const StartFrame plain = Worker();
   SendAndSee(plain);
   EXPECT_FALSE(rig_.Started(plain.group).has_value());
@@ -78,6 +83,41 @@ TEST_F(WarmWaitTest, AStartDoesNotWaitForATemplateThatMustBeginAnew) {
   rig_.Until([&] { return rig_.Exit(plain.group).has_value(); });
   EXPECT_EQ(rig_.Started(plain.group)->why_plain, "its template begins anew");
   EXPECT_EQ(OutputOf(plain.group), "began\n");
+}
+
+// It would only take the processors from those that import.
+TEST_F(WarmWaitTest, AStartThatWaitedInVainEndsTheTemplate_AndNoneWaitsForTheNext) {
+  HoldTemplate();
+  rig_.Run(Worker());
+  std::ifstream file(rig_.folder() + "/importing");
+  pid_t before = 0;
+  file >> before;
+  EXPECT_TRUE(WaitUntilDead(before));
+  unlink((rig_.folder() + "/importing").c_str());
+  StartFrame stays = Worker();
+  stays.environment[2] = "RANK=1";
+  stays.warm.quiet_ms = 1500;
+  rig_.Send(stays);
+  rig_.UntilFiles([&] { return HasFile("importing"); });
+  rig_.Stop(0, stays.group);
+  const StartFrame plain = Worker();
+  SendAndSee(plain);
+  ASSERT_TRUE(rig_.Started(plain.group).has_value());
+  EXPECT_FALSE(rig_.Started(plain.group)->warm);
+}
+
+TEST_F(WarmWaitTest, AStartDoesNotWaitForATemplateThatLooksAtPackagesFirst) {
+  Install("looked_at",
+          "import os, time\nif b'=template' in open('/proc/self/environ', 'rb').read():\n"
+          "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
+          "elif not os.path.exists('slow'):\n  open('slow', 'w')\n  time.sleep(10)\n");
+  WriteScript("import json, looked_at, os, sys\nprint('began', flush=True)\nsys.exit('no data')\n");
+  rig_.Run(Worker());
+  const StartFrame plain = Worker();
+  const MonoTime begin = MonoNow();
+  EXPECT_EQ(rig_.Run(plain).exit_code, 1);
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(9));
+  EXPECT_EQ(rig_.Started(plain.group)->why_plain, "its template is still importing");
 }
 
 TEST_F(WarmWaitTest, AStopOfAStartThatWaitsEndsItAtOnce) {
