@@ -167,9 +167,8 @@ Status Trainer::LoadParameters() {
                          ": there is no such file; expected one of an earlier training, such as " +
                          EpochCheckpointName(worker_.world_size(), options_.epochs));
   }
-  torch::serialize::InputArchive archive;
-  archive.load_from(path, device_);
-  net_->load(archive);
+  CADRE_RETURN_IF_ERROR(LoadArchive(
+      path, device_, [this](torch::serialize::InputArchive& archive) { net_->load(archive); }));
   if (IsFirst()) std::printf("begins with the parameters of %s\n", path.c_str());
   return OkStatus();
 }
