@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -88,7 +89,7 @@ class Daemon {
   void Step(const AgentEvent& event);
   void Execute(AgentCommand command);
   void Leave();
-  std::vector<std::string> LeaveExitFiles() const;
+  std::function<std::vector<std::string>()> BeginExitFiles();
 
   const DaemonOptions& options_;
   ServerLink& link_;
@@ -152,15 +153,17 @@ absl::StatusOr<Exit> Daemon::Run() {
   return *std::move(exit_);
 }
 
-std::vector<std::string> Daemon::LeaveExitFiles() const {
-  const std::vector<std::string> late = {
-      "the verdict is not kept: the file system of the log directory does not answer"};
-  return workers_->log_files()
-      .ResultWithin(kExitFilesLimit,
-                    [logs = logs_, exit = *exit_, node = options_.core.join.node()] {
-                      return logs.LeaveExitFiles(node, exit);
-                    })
-      .value_or(late);
+// What the files of the end have to say, once they are written.
+std::function<std::vector<std::string>()> Daemon::BeginExitFiles() {
+  const auto written = std::make_shared<std::vector<std::string>>();
+  FileThread& files = workers_->log_files();
+  files.Post([written, logs = logs_, exit = *exit_, node = options_.core.join.node()] {
+    *written = logs.LeaveExitFiles(node, exit);
+  });
+  return [written, &files]() -> std::vector<std::string> {
+    if (files.Drain(kExitFilesLimit)) return *written;
+    return {"the verdict is not kept: the file system of the log directory does not answer"};
+  };
 }
 
 void Daemon::Leave() {
@@ -169,11 +172,15 @@ void Daemon::Leave() {
     local_->KeepDirectory();
     return display_.Finish(*exit_);
   }
+  std::function<std::vector<std::string>()> exit_files;
+  if (exit_.has_value()) {
+    exit_->own.set_run(logs_.run());
+    exit_files = BeginExitFiles();
+  }
   // The workers are gone; processes that stand by go before they hear that their agent leaves.
   workers_->worker_supervisor().Close();
   if (!exit_.has_value()) return;
-  exit_->own.set_run(logs_.run());
-  for (const std::string& complaint : LeaveExitFiles()) display_.Line(complaint);
+  for (const std::string& complaint : exit_files()) display_.Line(complaint);
   display_.Finish(*exit_);
 }
 

@@ -2,14 +2,41 @@
 #ifndef CADRE_EXAMPLES_CIFAR_RESNET50_IMAGE_NETWORK_H_
 #define CADRE_EXAMPLES_CIFAR_RESNET50_IMAGE_NETWORK_H_
 
+#include <memory>
+
 #include "torch/nn/module.h"
 #include "torch/types.h"
+#include "torch/utils.h"
 
 namespace cadre {
 
 struct ImageNetwork : torch::nn::Module {
   // Images [n, 3, height, width] to scores [n, classes].
   virtual torch::Tensor forward(torch::Tensor x) = 0;
+};
+
+// What clone() takes: an optional device, of another type in each libtorch.
+template <typename Method>
+struct ArgumentOf;
+template <typename Result, typename Class, typename Argument>
+struct ArgumentOf<Result (Class::*)(Argument) const> {
+  using type = Argument;
+};
+using OptionalDevice = ArgumentOf<decltype(&torch::nn::Module::clone)>::type;
+
+// Of which one process may have a copy on each of its devices. It is made of its member `options`.
+template <typename Network>
+struct CopiedImageNetwork : ImageNetwork {
+  std::shared_ptr<torch::nn::Module> clone(OptionalDevice device) const override {
+    const torch::NoGradGuard no_grad;
+    auto copy = std::make_shared<Network>(static_cast<const Network&>(*this).options);
+    if (device) copy->to(*device);
+    auto parameters = copy->named_parameters(), buffers = copy->named_buffers();
+    for (const auto& item : this->named_parameters()) parameters[item.key()].copy_(item.value());
+    for (const auto& item : this->named_buffers()) buffers[item.key()].copy_(item.value());
+    copy->train(this->is_training());
+    return copy;
+  }
 };
 
 }  // namespace cadre

@@ -96,9 +96,10 @@ struct BasicBlockImpl : torch::nn::Module {
 TORCH_MODULE(BasicBlock);
 
 // Parameters and buffers have torchvision's names.
-struct ResNet : ImageNetwork {
-  explicit ResNet(const ResNetOptions& options = {})
-      : conv1(register_module("conv1", Convolution(3, options.width, 7, 2))),
+struct ResNet : CopiedImageNetwork<ResNet> {
+  explicit ResNet(const ResNetOptions& how = {})
+      : options(how),
+        conv1(register_module("conv1", Convolution(3, options.width, 7, 2))),
         bn1(register_module("bn1", torch::nn::BatchNorm2d(options.width))) {
     int64_t in = options.width;
     int64_t narrow = options.width;
@@ -133,6 +134,7 @@ struct ResNet : ImageNetwork {
     return fc(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
+  const ResNetOptions options;
   torch::nn::Conv2d conv1;
   torch::nn::BatchNorm2d bn1;
   std::vector<torch::nn::Sequential> stages;

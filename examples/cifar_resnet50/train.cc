@@ -167,9 +167,8 @@ Status Trainer::LoadParameters() {
                          ": there is no such file; expected one of an earlier training, such as " +
                          EpochCheckpointName(worker_.world_size(), options_.epochs));
   }
-  torch::serialize::InputArchive archive;
-  archive.load_from(path, device_);
-  net_->load(archive);
+  CADRE_RETURN_IF_ERROR(LoadArchive(
+      path, device_, [this](torch::serialize::InputArchive& archive) { net_->load(archive); }));
   if (IsFirst()) std::printf("begins with the parameters of %s\n", path.c_str());
   return OkStatus();
 }
@@ -283,16 +282,10 @@ Result<double> Trainer::Evaluate() {
 }
 
 Status CheckBatchSize(int batch_size, int world_size) {
-  if (batch_size < 2 * world_size) {
-    return InvalidArgumentError("--batch-size " + std::to_string(batch_size) +
-                                " is too small for " + std::to_string(world_size) +
-                                " ranks: batch normalization needs two images on each");
-  }
-  if (batch_size % world_size == 0) return OkStatus();
-  const int nearest = (batch_size + world_size / 2) / world_size * world_size;
-  return InvalidArgumentError("--batch-size " + std::to_string(batch_size) +
-                              " cannot be divided by " + std::to_string(world_size) +
-                              " ranks; the nearest that can is " + std::to_string(nearest));
+  if (batch_size / world_size >= 2) return OkStatus();
+  return InvalidArgumentError("--batch-size " + std::to_string(batch_size) + " is too small for " +
+                              std::to_string(world_size) +
+                              " ranks: batch normalization needs two images on each");
 }
 
 void Announce(const WorkerPlace& place, const torch::Device& device) {
@@ -323,9 +316,9 @@ Status Train(World& world, const TrainOptions& options) {
   }
   if (test.size() == 0) return InvalidArgumentError("there are no test images");
   if (worker.rank() == 0) {
+    const int rank_batch = options.batch_size / worker.world_size();
     std::printf("%zu training images, %zu test images, %d ranks with batches of %d\n",
-                training.size(), test.size(), worker.world_size(),
-                options.batch_size / worker.world_size());
+                training.size(), test.size(), worker.world_size(), rank_batch);
   }
   SamplerOptions sampling;
   sampling.samples = training.size();

@@ -26,7 +26,7 @@ struct TrainOptions {
   // whole states of the training, the newest of which a restart resumes from.
   std::string checkpoint_dir;
   int epochs = 2;
-  // Of all ranks together; a multiple of their number.
+  // Of all ranks together. Each takes its part, rounded down: three ranks take 42 of 128.
   int batch_size = 128;
   double learning_rate = 1e-4;
   double momentum = 0.9;

@@ -13,11 +13,11 @@
 namespace cadre::imagenet {
 
 // Parameters have torchvision's names.
-struct AlexNet : ImageNetwork {
+struct AlexNet : CopiedImageNetwork<AlexNet> {
   // Smaller pictures are nothing after the last pooling.
   static constexpr int kLeastSide = 63;
 
-  explicit AlexNet(int64_t classes) {
+  explicit AlexNet(int64_t classes) : options(classes) {
     using torch::nn::Conv2dOptions;
     const auto pool = [] {
       return torch::nn::MaxPool2d(torch::nn::MaxPool2dOptions(/*kernel_size=*/3).stride(2));
@@ -42,6 +42,7 @@ struct AlexNet : ImageNetwork {
     return classifier->forward(x.flatten(1));
   }
 
+  const int64_t options;  // the number of classes
   torch::nn::Sequential features{nullptr}, classifier{nullptr};
 };
 

@@ -71,6 +71,26 @@ TEST(ArchitectureTest, GivesAScoreForEachClass) {
   }
 }
 
+// As one process with several devices copies them.
+TEST(ArchitectureTest, CanBeCopied) {
+  torch::NoGradGuard no_grad;
+  for (const std::string name : {"resnet18", "alexnet"}) {
+    ArchitectureOptions options = Named(name);
+    options.classes = 7;
+    options.side = 64;
+    const auto network = MakeNetwork(options);
+    ASSERT_OK(network);
+    (*network)->eval();
+    const auto copy = std::dynamic_pointer_cast<ImageNetwork>((*network)->clone());
+    ASSERT_NE(copy, nullptr) << name;
+    EXPECT_FALSE(copy->is_training());
+    const torch::Tensor pictures = torch::randn({2, 3, 64, 64});
+    EXPECT_TRUE(torch::equal(copy->forward(pictures), (*network)->forward(pictures))) << name;
+    (*network)->parameters()[0].zero_();
+    EXPECT_FALSE(torch::equal(copy->forward(pictures), (*network)->forward(pictures))) << name;
+  }
+}
+
 TEST(ArchitectureTest, AResidualNetworkCanBeSmaller) {
   ArchitectureOptions options = Named("resnet18");
   options.blocks = {1, 1};

@@ -5,21 +5,18 @@
 namespace cadre::imagenet {
 namespace {
 
-constexpr char kTcp[] = "tcp://";
-
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-Status CheckUrl(const std::string& url, const std::string& master) {
-  if (url == "env://") return OkStatus();
-  if (url.rfind(kTcp, 0) != 0 || url.size() == sizeof(kTcp) - 1) {
-    return InvalidArgumentError("--dist-url " + url + ": expected env:// or tcp://HOST:PORT");
+// The template's users give the address of a meeting place, which here the launcher has made.
+Status CheckUrl(const std::string& url) {
+  if (url == "env://" || url.rfind("tcp://", 0) == 0 || url.rfind("file://", 0) == 0) {
+    return OkStatus();
   }
-  if (master.empty() || url == kTcp + master) return OkStatus();
-  return InvalidArgumentError("--dist-url " + url + ": the launcher has chosen tcp://" + master +
-                              "; leave the flag out");
+  return InvalidArgumentError("--dist-url " + url +
+                              ": expected env://, tcp://HOST:PORT or file:///PATH");
 }
 
 }  // namespace
@@ -32,12 +29,7 @@ bool HasLauncher() {
   return !Variable("SLURM_PROCID").empty() && std::atoi(Variable("SLURM_NTASKS").c_str()) > 1;
 }
 
-std::string Master() {
-  const std::string address = Variable("MASTER_ADDR"), port = Variable("MASTER_PORT");
-  return address.empty() || port.empty() ? "" : address + ":" + port;
-}
-
-Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place, const std::string& master) {
+Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place) {
   if (flags.nodes > 0 && flags.nodes != place.nodes) {
     return InvalidArgumentError(
         "--world-size " + std::to_string(flags.nodes) + " is given in nodes, and the job has " +
@@ -54,7 +46,7 @@ Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place, const std:
                                 " processes, and this one has GPU " +
                                 std::to_string(place.local_rank) + "; leave the flag out");
   }
-  return CheckUrl(flags.dist_url, master);
+  return CheckUrl(flags.dist_url);
 }
 
 }  // namespace cadre::imagenet

@@ -27,12 +27,8 @@ struct JobFlags {
 // Where none has, the program starts its ranks itself.
 bool HasLauncher();
 
-// Pure. `master` is what the launcher gave as MASTER_ADDR:MASTER_PORT, empty without one.
-// INVALID_ARGUMENT: which flag contradicts the job, and what it is.
-Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place, const std::string& master);
-
-// MASTER_ADDR:MASTER_PORT of the environment; empty where one of them is not there.
-std::string Master();
+// Pure. INVALID_ARGUMENT: which flag contradicts the job, and what it is.
+Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place);
 
 }  // namespace cadre::imagenet
 

@@ -25,26 +25,28 @@ WorkerPlace Place() {
 }
 
 TEST(JobFlagsTest, WhatAgreesIsTaken) {
-  EXPECT_OK(CheckJobFlags({}, Place(), "a:1"));
+  EXPECT_OK(CheckJobFlags({}, Place()));
   JobFlags flags;
   flags.nodes = 2;
   flags.node_rank = 1;
   flags.gpu = 1;
-  flags.dist_url = "tcp://a:1";
-  EXPECT_OK(CheckJobFlags(flags, Place(), "a:1"));
-  // Nobody has chosen another address.
-  EXPECT_OK(CheckJobFlags(flags, Place(), ""));
+  EXPECT_OK(CheckJobFlags(flags, Place()));
+  // Where the template's processes would meet.
+  for (const char* url : {"tcp://127.0.0.1:23456", "tcp://[::1]:1", "file:///shared/meeting"}) {
+    flags.dist_url = url;
+    EXPECT_OK(CheckJobFlags(flags, Place()));
+  }
   WorkerPlace alone;
   JobFlags third;
   third.gpu = 2;
-  EXPECT_OK(CheckJobFlags(third, alone, ""));
+  EXPECT_OK(CheckJobFlags(third, alone));
 }
 
 TEST(JobFlagsTest, WhatContradictsIsRefused) {
   const auto refused = [](void (*change)(JobFlags&)) {
     JobFlags flags;
     change(flags);
-    const Status status = CheckJobFlags(flags, Place(), "a:1");
+    const Status status = CheckJobFlags(flags, Place());
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
@@ -54,15 +56,14 @@ TEST(JobFlagsTest, WhatContradictsIsRefused) {
               HasSubstr("--rank 0 is that of a node, and this is node 1;"));
   EXPECT_THAT(refused([](JobFlags& flags) { flags.gpu = 0; }),
               HasSubstr("--gpu 0: this node has 2 processes, and this one has GPU 1;"));
-  EXPECT_THAT(refused([](JobFlags& flags) { flags.dist_url = "tcp://b:1"; }),
-              HasSubstr("--dist-url tcp://b:1: the launcher has chosen tcp://a:1;"));
-  EXPECT_THAT(refused([](JobFlags& flags) { flags.dist_url = "file:///a"; }),
-              HasSubstr("--dist-url file:///a: expected env:// or tcp://HOST:PORT"));
+  EXPECT_THAT(
+      refused([](JobFlags& flags) { flags.dist_url = "node0:23456"; }),
+      HasSubstr("--dist-url node0:23456: expected env://, tcp://HOST:PORT or file:///PATH"));
 }
 
 TEST(JobFlagsTest, ALauncherIsKnownByItsVariables) {
   for (const char* name : {"CADRE_AGENT", "CADRE_STANDS_BY", "RANK", "OMPI_COMM_WORLD_RANK",
-                           "SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"}) {
+                           "SLURM_PROCID", "SLURM_NTASKS"}) {
     unsetenv(name);
   }
   EXPECT_FALSE(HasLauncher());
@@ -74,10 +75,6 @@ TEST(JobFlagsTest, ALauncherIsKnownByItsVariables) {
   unsetenv("SLURM_PROCID");
   setenv("RANK", "0", 1);
   EXPECT_TRUE(HasLauncher());
-  EXPECT_EQ(Master(), "");
-  setenv("MASTER_ADDR", "node0", 1);
-  setenv("MASTER_PORT", "29400", 1);
-  EXPECT_EQ(Master(), "node0:29400");
 }
 
 }  // namespace

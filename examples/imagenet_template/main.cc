@@ -67,7 +67,7 @@ void AddJobFlags(CLI::App& app, cadre::imagenet::JobFlags& job) {
       ->check(CLI::Range(-1, 1 << 20));
   app.add_option("--gpu", job.gpu, "of this process; default: that of its local rank")
       ->check(cadre::flags::NotNegative());
-  app.add_option("--dist-url", job.dist_url, "env://, or tcp://HOST:PORT where that is the job's")
+  app.add_option("--dist-url", job.dist_url, "env://, tcp://HOST:PORT or file:///PATH; not used")
       ->capture_default_str();
   app.add_option("--dist-backend", job.dist_backend, "taken and not used: Cadre has its own")
       ->check(CLI::IsMember({"gloo", "nccl"}));

@@ -34,4 +34,10 @@ Result<Share> ShareOf(const JobSize& job, int node_rank, int device) {
   return share;
 }
 
+std::vector<int64_t> EvaluationPart(int64_t size, const Share& share) {
+  std::vector<int64_t> part;
+  for (int64_t i = share.rank; i < size; i += share.world_size) part.push_back(i);
+  return part;
+}
+
 }  // namespace cadre::imagenet

@@ -2,6 +2,9 @@
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "cadre/result.h"
 
 namespace cadre::imagenet {
@@ -25,6 +28,10 @@ struct Share {
 // batch is divided between those of the node, and data workers too, rounded up. INVALID_ARGUMENT
 // says which number makes no sense.
 Result<Share> ShareOf(const JobSize& job, int node_rank, int device);
+
+// Which of so many pictures the process looks at in an evaluation: every n-th, so that of a folder,
+// which is sorted by classes, each process sees all classes. No picture counts twice.
+std::vector<int64_t> EvaluationPart(int64_t size, const Share& share);
 
 }  // namespace cadre::imagenet
 

@@ -36,6 +36,23 @@ TEST(ShareTest, EveryRankExistsOnce) {
   EXPECT_EQ(*ranks.rbegin(), 14);
 }
 
+// Of pictures that are sorted by classes, as folders are: three of each of four.
+TEST(ShareTest, EveryProcessEvaluatesPicturesOfAllClasses) {
+  std::multiset<int64_t> seen;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::set<int64_t> classes;
+    for (const int64_t picture : EvaluationPart(12, {/*world_size=*/3, rank})) {
+      seen.insert(picture);
+      classes.insert(picture / 3);
+    }
+    EXPECT_EQ(classes.size(), 4u) << rank;
+  }
+  EXPECT_EQ(seen.size(), 12u);
+  EXPECT_EQ(*seen.rbegin(), 11);
+  EXPECT_EQ(EvaluationPart(4, {/*world_size=*/3, /*rank=*/0}), (std::vector<int64_t>{0, 3}));
+  EXPECT_TRUE(EvaluationPart(1, {/*world_size=*/3, /*rank=*/1}).empty());
+}
+
 TEST(ShareTest, RefusesWhatMakesNoSense) {
   const struct {
     JobSize job;

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "cadre/status_macros.h"
 #include "cadre/torch/archive_file.h"
 #include "cadre/torch/data_parallel.h"
+#include "cadre/torch/scatter_parallel.h"
 #include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
 #include "dataset.h"
@@ -89,6 +89,9 @@ class Trainer {
 
  private:
   bool IsFirst() const { return share_.rank == 0; }
+  Status Parallelize();
+  torch::Tensor Forward(const torch::Tensor& pixels);
+  Status AverageGradients();
   Status Resume();
   Status Load(const std::string& path);
   Status Save(bool best);
@@ -110,7 +113,9 @@ class Trainer {
   const CheckpointDirectory checkpoints_;
   const std::shared_ptr<ImageNetwork> net_;
   torch::optim::SGD optimizer_;
+  // One of the two: of several processes, or of one with several devices.
   std::unique_ptr<nn::DataParallel<ImageNetwork>> model_;
+  std::unique_ptr<nn::ScatterParallel<ImageNetwork>> scattered_;
   // Epochs that are done, and what they came to.
   int epoch_ = 0;
   int64_t total_steps_ = 0;
@@ -119,10 +124,7 @@ class Trainer {
 
 Status Trainer::Run() {
   CADRE_RETURN_IF_ERROR(Resume());
-  nn::DataParallelOptions options;
-  options.timeout = options.reducer.timeout = timeout_ + kLonger;
-  CADRE_ASSIGN_OR_RETURN(model_,
-                         nn::DataParallel<ImageNetwork>::Create(net_, communicator_, options));
+  CADRE_RETURN_IF_ERROR(Parallelize());
   if (options_.evaluate_only) return Validate().status();
   while (epoch_ < options_.epochs) {
     DecayLearningRate();
@@ -133,12 +135,37 @@ Status Trainer::Run() {
     best_top1_ = std::max(best_top1_, score.Top1());
     CADRE_RETURN_IF_ERROR(Save(best));
   }
-  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
+  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, nn::CheckEqualState(communicator_, *net_, timeout_));
   if (IsFirst()) {
     std::printf("best Acc@1 %.3f; parameters equal on %d ranks: %016llx\n", best_top1_,
                 share_.world_size, static_cast<unsigned long long>(hash));
   }
   return OkStatus();
+}
+
+// As the template does it: the process of a job of one takes all devices, unless a flag says that
+// it has one; else each process has its own.
+Status Trainer::Parallelize() {
+  const JobFlags& job = options_.job;
+  if (share_.world_size == 1 && job.gpu < 0 && !job.process_per_gpu) {
+    CADRE_ASSIGN_OR_RETURN(scattered_, nn::ScatterParallel<ImageNetwork>::Create(net_));
+    std::printf("one process, devices: %zu\n", scattered_->devices().size());
+    return OkStatus();
+  }
+  nn::DataParallelOptions options;
+  options.timeout = options.reducer.timeout = timeout_ + kLonger;
+  CADRE_ASSIGN_OR_RETURN(model_,
+                         nn::DataParallel<ImageNetwork>::Create(net_, communicator_, options));
+  return OkStatus();
+}
+
+torch::Tensor Trainer::Forward(const torch::Tensor& pixels) {
+  return scattered_ != nullptr ? scattered_->forward(pixels) : model_->forward(pixels);
+}
+
+// After the backward pass. One process has all gradients already.
+Status Trainer::AverageGradients() {
+  return scattered_ != nullptr ? OkStatus() : model_->Finish().status();
 }
 
 Status Trainer::Resume() {
@@ -163,28 +190,30 @@ Status Trainer::Resume() {
 }
 
 Status Trainer::Load(const std::string& path) {
-  if (!std::filesystem::exists(path)) {
-    return NotFoundError(path + ": there is no such checkpoint");
-  }
-  torch::serialize::InputArchive archive, model, optimizer;
-  archive.load_from(path, device_);
-  c10::IValue arch;
-  if (archive.try_read("arch", arch) && arch.toStringRef() != options_.arch) {
-    return InvalidArgumentError(path + " holds a " + arch.toStringRef() + ", and --arch is " +
-                                options_.arch);
-  }
-  archive.read("model", model);
-  archive.read("optimizer", optimizer);
-  torch::Tensor epoch, steps, best_top1;
-  archive.read("epoch", epoch);
-  archive.read("steps", steps);
-  archive.read("best_top1", best_top1);
-  net_->load(model);
-  optimizer_.load(optimizer);
-  epoch_ = epoch.item<int>();
-  total_steps_ = steps.item<int64_t>();
-  best_top1_ = best_top1.item<double>();
-  return OkStatus();
+  Status fits;
+  const auto read = [&](torch::serialize::InputArchive& archive) {
+    c10::IValue arch;
+    if (archive.try_read("arch", arch) && arch.toStringRef() != options_.arch) {
+      fits = InvalidArgumentError(path + " holds a " + arch.toStringRef() + ", and --arch is " +
+                                  options_.arch);
+      return;
+    }
+    torch::serialize::InputArchive model, optimizer;
+    // Parameters alone, as they come from elsewhere.
+    if (!archive.try_read("model", model)) return net_->load(archive);
+    archive.read("optimizer", optimizer);
+    torch::Tensor epoch, steps, best_top1;
+    archive.read("epoch", epoch);
+    archive.read("steps", steps);
+    archive.read("best_top1", best_top1);
+    net_->load(model);
+    optimizer_.load(optimizer);
+    epoch_ = epoch.item<int>();
+    total_steps_ = steps.item<int64_t>();
+    best_top1_ = best_top1.item<double>();
+  };
+  CADRE_RETURN_IF_ERROR(LoadArchive(path, device_, read));
+  return fits;
 }
 
 Status Trainer::Save(bool best) {
@@ -246,10 +275,10 @@ Status Trainer::RunEpoch() {
     meters.data.Update(Seconds(Clock::now() - begin).count());
     const torch::Tensor labels = LabelsOf(*batch, device_);
     optimizer_.zero_grad();
-    const torch::Tensor scores = model_->forward(PixelsOf(*batch, options_.side, device_));
+    const torch::Tensor scores = Forward(PixelsOf(*batch, options_.side, device_));
     const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
     loss.backward();
-    CADRE_RETURN_IF_ERROR(model_->Finish().status());
+    CADRE_RETURN_IF_ERROR(AverageGradients());
     optimizer_.step();
     meters.Update(Score::Of(loss.detach(), scores.detach(), labels));
     meters.time.Update(Seconds(Clock::now() - begin).count());
@@ -272,18 +301,16 @@ Result<Score> Trainer::Validate() {
   net_->eval();
   // Each rank has averaged over its own pictures since the last exchange.
   CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + kLonger));
-  CADRE_ASSIGN_OR_RETURN(const EvaluationShard shard,
-                         ShardForEvaluation(validation_.size(), share_.world_size, share_.rank));
-  std::vector<int64_t> mine(shard.end - shard.begin);
-  std::iota(mine.begin(), mine.end(), shard.begin);
-  BatchLoader loader(validation_, std::move(mine), Loading());
+  BatchLoader loader(validation_, EvaluationPart(validation_.size(), share_), Loading());
   BatchMeters meters;
   Score score;
   for (int64_t i = 0; i < loader.batches(); ++i) {
     const Clock::time_point begin = Clock::now();
     CADRE_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
     const torch::Tensor labels = LabelsOf(*batch, device_);
-    const torch::Tensor scores = net_->forward(PixelsOf(*batch, options_.side, device_));
+    const torch::Tensor pixels = PixelsOf(*batch, options_.side, device_);
+    const torch::Tensor scores =
+        scattered_ != nullptr ? scattered_->forward(pixels) : net_->forward(pixels);
     const Score one =
         Score::Of(torch::nn::functional::cross_entropy(scores, labels), scores, labels);
     score.Add(one);
@@ -309,7 +336,7 @@ Result<Score> Trainer::Validate() {
 
 Result<Share> FindShare(const Worker& worker, const TrainOptions& options) {
   const WorkerPlace& place = worker.place();
-  CADRE_RETURN_IF_ERROR(CheckJobFlags(options.job, place, Master()));
+  CADRE_RETURN_IF_ERROR(CheckJobFlags(options.job, place));
   JobSize job;
   job.nodes = place.nodes;
   job.devices_per_node = place.local_world_size;
@@ -341,6 +368,10 @@ Result<torch::Device> FindDevice(const Worker& worker, const TrainOptions& optio
   if (worker.rank() == 0 && !job.dist_backend.empty()) {
     std::printf("--dist-backend %s: Cadre's own reduces the gradients, in the host's memory\n",
                 job.dist_backend.c_str());
+  }
+  if (worker.rank() == 0 && job.dist_url != JobFlags().dist_url) {
+    std::printf("--dist-url %s: not used, the ranks meet through their launcher\n",
+                job.dist_url.c_str());
   }
   return device;
 }

@@ -14,11 +14,11 @@
 namespace cadre::imagenet {
 
 // Parameters have torchvision's names.
-struct Vgg16 : ImageNetwork {
+struct Vgg16 : CopiedImageNetwork<Vgg16> {
   // Halved five times.
   static constexpr int kLeastSide = 32;
 
-  explicit Vgg16(int64_t classes) {
+  explicit Vgg16(int64_t classes) : options(classes) {
     constexpr int kPool = 0;
     torch::nn::Sequential layers;
     int64_t in = 3;
@@ -54,6 +54,7 @@ struct Vgg16 : ImageNetwork {
     return classifier->forward(x.flatten(1));
   }
 
+  const int64_t options;  // the number of classes
   torch::nn::Sequential features{nullptr}, classifier{nullptr};
 };
 

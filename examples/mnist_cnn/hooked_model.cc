@@ -44,7 +44,8 @@ class HookedModel : public Synchronization {
   nn::NamedTensors trained_;
   std::unique_ptr<nn::DataParallel<Net>> model_;
   // Of the reducer's steps.
-  SynchronizationCost steps_;
+  uint64_t step_bytes_ = 0;
+  SynchronizationCost::Times times_;
 };
 
 Status HookedModel::Begin(const std::string& way, double sparsity) {
@@ -97,9 +98,9 @@ Status HookedModel::Step(const torch::Tensor& loss, int64_t own, int64_t all) {
   }
   CADRE_RETURN_IF_ERROR(model_->BeforeOptimizerStep());
   replica_.optimizer.step();
-  steps_.bytes += report.bytes;
-  steps_.communication += report.communication;
-  steps_.exposed_wait += report.exposed_wait;
+  step_bytes_ += report.bytes;
+  times_.communication += report.communication;
+  times_.exposed_wait += report.exposed_wait;
   return OkStatus();
 }
 
@@ -133,9 +134,8 @@ Status HookedModel::Load(int rank, torch::serialize::InputArchive& archive) {
 }
 
 SynchronizationCost HookedModel::cost() const {
-  SynchronizationCost cost = steps_;
-  if (partial_ != nullptr) cost.bytes += partial_->bytes_given();
-  return cost;
+  const uint64_t partial_bytes = partial_ != nullptr ? partial_->bytes_given() : 0;
+  return {step_bytes_ + partial_bytes, times_};
 }
 
 }  // namespace

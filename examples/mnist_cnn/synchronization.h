@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cadre/communicator.h"
 #include "cadre/status.h"
@@ -33,9 +34,12 @@ struct Replica {
 // Given by this rank so far.
 struct SynchronizationCost {
   uint64_t bytes = 0;
-  // Where the exchange is beside the backward pass: how long it took, and how long it was waited
-  // for afterwards.
-  std::chrono::nanoseconds communication{}, exposed_wait{};
+  // Where the exchange is beside the backward pass, and is measured: how long it took, and how long
+  // it was waited for afterwards.
+  struct Times {
+    std::chrono::nanoseconds communication{}, exposed_wait{};
+  };
+  std::optional<Times> times;
 };
 
 // Of one generation. One thread. All calls but Forward(), Load() and cost() are collective.

@@ -43,6 +43,16 @@ constexpr size_t kEvaluationBatch = 500;
 // Longer than the communicator's own timeout, whose error names the rank that did not come.
 constexpr std::chrono::seconds kLonger(5);
 
+// Of an epoch; empty where the way to synchronize does not measure them.
+std::string TimesText(const SynchronizationCost& before, const SynchronizationCost& after) {
+  if (!before.times || !after.times) return "";
+  char text[128];
+  std::snprintf(text, sizeof(text), "reducing took %.0f ms, waits for it after backward %.0f ms; ",
+                Milliseconds(after.times->communication - before.times->communication).count(),
+                Milliseconds(after.times->exposed_wait - before.times->exposed_wait).count());
+  return text;
+}
+
 // The state is that of the whole training, in one process; a Run() is what one generation does.
 class Trainer : public InPlaceState {
  public:
@@ -280,13 +290,10 @@ Result<double> Trainer::RunEpoch(int epoch) {
   if (IsFirst()) {
     std::printf("Evaluation accuracy = %f, Elapsed Time = %fs\n", accuracy,
                 Seconds(Clock::now() - begin).count());
-    std::printf(
-        "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, waits for it "
-        "after backward %.0f ms; %.0f bytes per step\n",
-        epoch, options_.epochs, sums.loss / ran, accuracy, took.count(),
-        Milliseconds(cost.communication - before.communication).count(),
-        Milliseconds(cost.exposed_wait - before.exposed_wait).count(),
-        static_cast<double>(cost.bytes - before.bytes) / ran);
+    std::printf("epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; %s%.0f bytes per step\n",
+                epoch, options_.epochs, sums.loss / ran, accuracy, took.count(),
+                TimesText(before, cost).c_str(),
+                static_cast<double>(cost.bytes - before.bytes) / ran);
   }
   return accuracy;
 }

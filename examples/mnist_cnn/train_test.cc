@@ -123,6 +123,14 @@ TEST_F(TrainTest, SaysOfAnEpochWhatSingaSays) {
   EXPECT_THAT(output, ContainsRegex("Evaluation accuracy = 0\\.[0-9]+, Elapsed Time = [0-9.]+s\n"));
 }
 
+// The wrapped optimizer's exchange is within its call, and nobody measures it.
+TEST_F(TrainTest, SaysTheTimesThatWereMeasured) {
+  EXPECT_THAT(Run(1, "", DistOption("plain")), ContainsRegex(" s; [1-9][0-9]* bytes per step\n"));
+  EXPECT_THAT(Run(1, "", Sync("fp32")),
+              ContainsRegex(" s; reducing took [0-9]+ ms, waits for it after backward [0-9]+ ms; "
+                            "[1-9][0-9]* bytes per step\n"));
+}
+
 TEST_F(TrainTest, EveryWayToSynchronizeLeavesEqualParameters) {
   for (const Way& way :
        {Sync("fp16"), Sync("partial"), Sync("topk"), DistOption("plain"), DistOption("half"),

@@ -102,9 +102,7 @@ Status WrappedOptimizer::Load(int rank, torch::serialize::InputArchive& archive)
 }
 
 SynchronizationCost WrappedOptimizer::cost() const {
-  SynchronizationCost cost;
-  cost.bytes = optimizer_->bytes_given();
-  return cost;
+  return {optimizer_->bytes_given(), std::nullopt};
 }
 
 }  // namespace

@@ -142,11 +142,18 @@ TEST_F(CifarResNet50Test, ADeviceThatIsNotThereIsRefused) {
   EXPECT_THAT(Said(*run), HasSubstr("--device cuda: libtorch finds no GPU"));
 }
 
-TEST_F(CifarResNet50Test, ABatchThatCannotBeDividedIsRefused) {
-  auto run = Start({"--batch-size", "7"});
+// As `128 // size` has it where three ranks train.
+TEST_F(CifarResNet50Test, ABatchThatCannotBeDividedIsRoundedDown) {
+  auto run = StartSmall(MakeTempDir("rounded"), {"-b", "7", "-e", "1", "--no-save"});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("2 ranks with batches of 3\n"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("Epoch [1/1], Step [8/8], Loss: "));
+}
+
+TEST_F(CifarResNet50Test, ABatchThatLeavesARankOneImageIsRefused) {
+  auto run = Start({"--batch-size", "3"});
   EXPECT_EQ(run->Wait(), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("--batch-size 7 cannot be divided by 2 ranks; the nearest that "
-                                    "can is 8"));
+  EXPECT_THAT(Said(*run), HasSubstr("--batch-size 3 is too small for 2 ranks"));
 }
 
 }  // namespace

@@ -140,6 +140,7 @@ TEST(ImageNetTemplateTest, StartsItsRanksItself) {
   ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
   for (const char* line : {"using CPU, this will be slow\n", "=> creating model 'resnet18'\n",
                            "--dist-backend nccl: Cadre's own reduces the gradients",
+                           "--dist-url tcp://127.0.0.1:23456: not used",
                            "rank 0 of 1: batches of 10, 4 data workers\n", "Epoch: [0][1/2]\tTime ",
                            "parameters equal on 1 ranks: "}) {
     EXPECT_THAT(run->standard_output(), HasSubstr(line));
@@ -159,11 +160,32 @@ TEST(ImageNetTemplateTest, TrainsAlexNetAndLooksThroughVgg) {
   EXPECT_THAT(vgg->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
 }
 
-TEST(ImageNetTemplateTest, WhatContradictsTheLauncherIsRefused) {
-  auto run =
-      StartStandalone(Small({"--nproc-per-node", "1"}, {"--dist-url", "tcp://elsewhere:23456"}));
+// The same line under a launcher, which has made the meeting place.
+TEST(ImageNetTemplateTest, TheTemplatesOwnFlagsAreTakenUnderALauncher) {
+  auto run = StartStandalone(Small({"--nproc-per-node", "2"},
+                                   {"--dist-url", "tcp://127.0.0.1:23456", "--dist-backend", "nccl",
+                                    "--multiprocessing-distributed", "--world-size", "1", "--rank",
+                                    "0", "--device", "cpu", "--batch-size", "8", "--epochs", "1"}));
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("--dist-url tcp://127.0.0.1:23456: not used"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 2 ranks: "));
+}
+
+// Without a flag that says otherwise, the template's DataParallel.
+TEST(ImageNetTemplateTest, OneProcessTakesAllDevices) {
+  auto run = StartProgram(
+      kProgram, {"--device", "cpu", "--dummy", "--side", "32", "--blocks", "1,1,1,1", "--width",
+                 "8", "--pictures", "20", "--batch-size", "10", "--epochs", "1"});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("one process, devices: 1\n"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("Epoch: [0][1/2]\tTime "));
+  EXPECT_THAT(run->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
+}
+
+TEST(ImageNetTemplateTest, WhatCannotBeDoneIsRefused) {
+  auto run = StartProgram(kProgram, {"--dist-url", "elsewhere:23456", "--device", "cpu"});
   EXPECT_EQ(run->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("--dist-url tcp://elsewhere:23456: the launcher has chosen "));
+  EXPECT_THAT(Said(*run), HasSubstr("--dist-url elsewhere:23456: expected env://, tcp://"));
   auto pretrained = StartProgram(kProgram, {"--pretrained"});
   EXPECT_EQ(pretrained->Wait(kTraining), 1);
   EXPECT_THAT(Said(*pretrained), HasSubstr("--pretrained: this program downloads no parameters"));

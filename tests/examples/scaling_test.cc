@@ -1,4 +1,4 @@
-// tools/scaling trains cifar_resnet50 on one and on two ranks.
+// tools/scaling trains cifar_resnet50 on one, two and three ranks, which do not divide the batch.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ TEST(ScalingTest, PrintsATableAndAPlot) {
   const std::string folder = MakeTempDir("scaling");
   auto run = StartProgram(
       "tools/scaling",
-      {"--workers", "1,2",
+      {"--workers", "1,2,3",
        "--cadre",   std::filesystem::absolute(kCadre),
        "--program", std::filesystem::absolute("examples/cifar_resnet50/cifar_resnet50"),
        "--svg",     folder + "/plot.svg",
@@ -33,9 +33,10 @@ TEST(ScalingTest, PrintsATableAndAPlot) {
   const std::string& said = run->standard_output();
   EXPECT_THAT(said, ContainsRegex("\n +1 +[0-9.]+ +[0-9.]+ +1\\.00 +100\\.0 %\n"));
   EXPECT_THAT(said, ContainsRegex("\n +2 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ %\n"));
-  EXPECT_THAT(said, ContainsRegex("\n +1 +#+\\|? +1\\.00\n +2 +#+ *\\|#* *[0-9.]+\n"));
+  EXPECT_THAT(said, ContainsRegex("\n +3 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ %\n"));
+  EXPECT_THAT(said, ContainsRegex("\n +1 +#+ *\\|?#* +1\\.00\n +2 +#+ *\\|#* *[0-9.]+\n"));
   EXPECT_THAT(ReadFileOrEmpty(folder + "/plot.svg"), HasSubstr("<polyline"));
-  EXPECT_THAT(ReadFileOrEmpty(folder + "/table.json"), HasSubstr("\"workers\": 2"));
+  EXPECT_THAT(ReadFileOrEmpty(folder + "/table.json"), HasSubstr("\"workers\": 3"));
 }
 
 }  // namespace

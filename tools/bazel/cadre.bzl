@@ -193,10 +193,7 @@ def cadre_cc_proto(name, srcs, deps = [], grpc = False, visibility = ["//visibil
         name = name + "_cc_generate",
         srcs = srcs + deps,
         outs = [stem + suffix for stem in stems for suffix in [".pb.h", ".pb.cc"]],
-        # Without the line that has each program parse all descriptors before main(), which takes a launcher longer than
-        # what it is to do: who asks a message for its descriptor has its file's made then.
-        cmd = "protoc -I. --cpp_out=$(GENDIR) " + locations + " && sed -i '/AddDescriptorsRunner dynamic_init_dummy/d' " +
-              " ".join(["$(RULEDIR)/%s.pb.cc" % stem for stem in stems]),
+        cmd = "protoc -I. --cpp_out=$(GENDIR) " + locations,
         visibility = ["//visibility:private"],
     )
     cc_library(

@@ -43,4 +43,23 @@ Status SaveArchive(torch::serialize::OutputArchive& archive, const std::string& 
   return status;
 }
 
+Status LoadArchive(const std::string& path, const torch::Device& device,
+                   const std::function<void(torch::serialize::InputArchive&)>& read) {
+  if (access(path.c_str(), R_OK) != 0) return ErrnoToStatus(errno, "cannot read " + path);
+  torch::serialize::InputArchive archive;
+  try {
+    archive.load_from(path, device);
+  } catch (const std::exception& error) {
+    return InvalidArgumentError(path + " is no archive of libtorch's: " + nn::OneLine(error) +
+                                "; what Python's torch.save() has written is to be converted, as "
+                                "docs/checkpoints.md has it");
+  }
+  try {
+    read(archive);
+  } catch (const std::exception& error) {
+    return InvalidArgumentError(path + " holds something else: " + nn::OneLine(error));
+  }
+  return OkStatus();
+}
+
 }  // namespace cadre

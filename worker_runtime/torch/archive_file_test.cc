@@ -1,5 +1,8 @@
 #include "cadre/torch/archive_file.h"
 
+#include <cstdio>
+#include <fstream>
+
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
@@ -21,6 +24,31 @@ TEST(ArchiveFileTest, WhatWasSavedIsLoaded) {
   torch::Tensor tensor;
   loaded.read("tensor", tensor);
   EXPECT_TRUE(torch::equal(tensor, Large()));
+}
+
+TEST(ArchiveFileTest, WhatCannotBeReadIsNamed) {
+  const std::string path = ::testing::TempDir() + "/of_others";
+  const auto load = [&path] {
+    return LoadArchive(path, torch::kCPU, [](torch::serialize::InputArchive& archive) {
+      torch::Tensor tensor;
+      archive.read("other", tensor);
+    });
+  };
+  std::remove(path.c_str());
+  EXPECT_THAT(load(), StatusIs(StatusCode::kNotFound, HasSubstr("cannot read " + path)));
+  // A zip file, as torch.save() writes them, and a pickle, as it did before 1.6.
+  for (const std::string bytes : {"PK\3\4 and so on", "\x80\2\x8a\nl"}) {
+    std::ofstream(path) << bytes;
+    EXPECT_THAT(load(),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr("Python's torch.save() has written is to be converted")));
+  }
+  torch::serialize::OutputArchive saved;
+  saved.write("tensor", Large());
+  ASSERT_OK(SaveArchive(saved, path));
+  EXPECT_THAT(load(),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr(path + " holds something else: No such serialized tensor")));
 }
 
 TEST(ArchiveFileTest, AFullDiskIsAnErrorThatNamesTheFile) {
