@@ -20,8 +20,8 @@ class PastRunsTest : public ::testing::Test {
   void SetUp() override {
     std::string name = ::testing::TempDir() + "/runs_XXXXXX";
     ASSERT_NE(mkdtemp(&name[0]), nullptr);
-    directory_ = name;
-    logs_ = name + "/logs";
+    directory_ = std::filesystem::canonical(name);
+    logs_ = directory_ + "/logs";
     setenv("HOME", name.c_str(), 1);
   }
   void Run(const std::string& job, const std::string& run, const std::string& message) {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 // Says who it is, then how far it is until it is stopped.
 constexpr char kTrains[] =
-    "echo \"pid $$\"; printf '\\033[32mgreen\\033[0m\\n10%%\\r20%%\\r30%%\\n'; i=0; while :; do "
+    "echo \"pid $$\"; printf \"\\033[32mgreen\\033[0m\\n10%%\\r20%%\\r30%%\\n\"; i=0; while :; do "
     "i=$((i+1)); echo \"rank $RANK step $i\"; "
     "echo step=$i samples_per_second=100 loss=0.$((800/(i+1)+100)) >&$CADRE_PROGRESS_FD; "
     "sleep 0.1; done";
