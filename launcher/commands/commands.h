@@ -37,7 +37,7 @@ Command CompletionCommand();
 Command ManCommand();
 Command VersionCommand();
 
-// Says "cadre: TEXT" on standard error and returns `status`.
+// Says "cadre: LINE" on standard error for each line of the text, and returns `status`.
 int Fail(int status, absl::string_view text);
 
 // Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
