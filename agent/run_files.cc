@@ -117,6 +117,15 @@ absl::Status MakeDirectories(const std::string& path, int* error_number) {
   fs::create_directories(path, error);
   if (!error) return absl::OkStatus();
   if (error_number != nullptr) *error_number = error.value();
+  // The kernel says that it exists.
+  for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) {
+    std::error_code absent;
+    if (fs::is_symlink(at, absent) && !fs::exists(at, absent)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("cannot make directory ", path, ": ", at.string(), " is a link to ",
+                       fs::read_symlink(at, absent).string(), ", which is not there"));
+    }
+  }
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make directory ", path));
 }
 

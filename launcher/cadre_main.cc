@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <map>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -44,6 +45,18 @@ std::string Overview() {
   return text + "\n'cadre COMMAND --help' says more.\n";
 }
 
+// What other launchers' and schedulers' words are here.
+std::string Synonym(const std::string& word) {
+  static const auto* const synonyms = new std::map<std::string, std::string>{
+      {"stop", "cancel"},   {"kill", "cancel"},  {"scancel", "cancel"}, {"rm", "cancel"},
+      {"delete", "cancel"}, {"ps", "status"},    {"list", "status"},    {"ls", "status"},
+      {"jobs", "status"},   {"queue", "status"}, {"squeue", "status"},  {"start", "run"},
+      {"launch", "run"},    {"exec", "run"},     {"sbatch", "submit"},  {"log", "logs"},
+      {"tail", "logs"},     {"describe", "why"}, {"check", "validate"}, {"lint", "validate"}};
+  const auto found = synonyms->find(word);
+  return found == synonyms->end() ? "" : found->second;
+}
+
 int Dispatch(const std::vector<std::string>& arguments) {
   const std::string name = arguments.empty() ? "--help" : arguments[0];
   if (name == "--help" || name == "-h" || name == "help") return Print(Overview());
@@ -58,7 +71,8 @@ int Dispatch(const std::vector<std::string>& arguments) {
   }
   std::vector<std::string> names;
   for (const Command& command : AllCommands()) names.push_back(command.name);
-  const std::string nearest = Nearest(wanted, names);
+  std::string nearest = Synonym(wanted);
+  if (nearest.empty()) nearest = Nearest(wanted, names);
   return Fail(
       kExitUsage,
       absl::StrCat(absl::StartsWith(name, "-") ? "unknown flag '" : "unknown command '", name, "'",

@@ -153,9 +153,16 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
   const int error = SpawnSupervisor(path, state->leftovers.supervisor_id, frames_version,
                                     theirs.get(), &state->pid);
   if (error != 0) {
-    const std::string message =
-        absl::StrCat(path, ": ", strerror(error),
-                     "; install cadre-supervisor beside this program or set CADRE_SUPERVISOR");
+    // A file that may be executed is not what is missing.
+    const bool refused = (error == EPERM || error == ENOSYS) && access(path.c_str(), X_OK) == 0;
+    const std::string message = absl::StrCat(
+        path, ": ", strerror(error),
+        refused ? "; the file may be executed, but no process may be started here: the seccomp "
+                  "profile of this container forbids clone3 or exec; run it with a newer container "
+                  "runtime or another profile"
+        : error == EAGAIN || error == ENOMEM
+            ? "; raise the limit of processes (ulimit -u, or the container's pids.max) or memory"
+            : "; install cadre-supervisor beside this program or set CADRE_SUPERVISOR");
     return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
   }
   state->pidfd.Reset(OpenPidfd(state->pid));

@@ -1,10 +1,16 @@
 // Lives and deaths of the supervisor as its agent sees them: nothing may stay alive.
 #include "agent/supervisor/client.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +29,9 @@
 namespace cadre::supervisor {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 pid_t ToPid(const std::string& text) {
   pid_t pid = 0;
@@ -152,6 +160,39 @@ TEST(ClientStartTest, NamesAProgramThatIsNotThere) {
   EXPECT_THAT(Client::Start(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/cadre-supervisor")));
   setenv("CADRE_SUPERVISOR", real.c_str(), 1);
+}
+
+// As a container's old seccomp profile does to this process and its children.
+bool RefuseClone3() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter = {sizeof(rules) / sizeof(rules[0]), rules};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(ClientStartTest, WhereProcessesAreRefused_TheSupervisorIsNotSaidToBeMissing) {
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text = "no filter";
+    if (RefuseClone3()) text = Client::Start().status().ToString();
+    _exit(write(said[1], text.data(), text.size()) > 0 ? 0 : 1);
+  }
+  close(said[1]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  char text[1024] = "";
+  const ssize_t got = read(said[0], text, sizeof(text) - 1);
+  close(said[0]);
+  if (got > 0 && std::string(text) == "no filter") GTEST_SKIP() << "needs seccomp filters";
+  EXPECT_THAT(text, AllOf(HasSubstr("Operation not permitted"), HasSubstr("seccomp"),
+                          Not(HasSubstr("install cadre-supervisor"))));
 }
 
 TEST(ClientStartTest, TheNextSupervisorRemovesWhatADeadOneLeft) {

@@ -88,10 +88,10 @@ void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
   out["GROUP_RANK"] = absl::StrCat(assign.node_rank());
   out["GROUP_WORLD_SIZE"] = absl::StrCat(assign.nodes());
   out["NODE_RANK"] = absl::StrCat(assign.node_rank());
-  // All workers of a job have one role.
   out["ROLE_NAME"] = options.spec.role().empty() ? "default" : options.spec.role();
-  out["ROLE_RANK"] = rank;
-  out["ROLE_WORLD_SIZE"] = world;
+  const bool several_roles = assign.role_world_size() > 0;
+  out["ROLE_RANK"] = several_roles ? absl::StrCat(assign.role_first_rank() + local_rank) : rank;
+  out["ROLE_WORLD_SIZE"] = several_roles ? absl::StrCat(assign.role_world_size()) : world;
   out["MASTER_ADDR"] = assign.master_addr();
   out["MASTER_PORT"] = absl::StrCat(assign.master_port());
   out["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(assign.restart_count());

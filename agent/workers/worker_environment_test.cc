@@ -120,6 +120,16 @@ TEST(BuildWorkerEnvironment, SpecEnv_WinsOverInherited_NotOverTheWorkersOwn) {
   EXPECT_THAT(variables, Contains(Pair("ROLE_NAME", "trainer")));
 }
 
+TEST(BuildWorkerEnvironment, NodesOfSeveralRoles_CountWithinTheirOwn) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.assign.set_role_first_rank(1);
+  options.assign.set_role_world_size(3);
+  const auto variables = Environment(options, 1);
+  EXPECT_THAT(variables, Contains(Pair("ROLE_RANK", "2")));
+  EXPECT_THAT(variables, Contains(Pair("ROLE_WORLD_SIZE", "3")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "7")));
+}
+
 TEST(BuildWorkerEnvironment, WhatItAlwaysSets_IsTheWorkersOwn) {
   WorkerEnvironmentOptions options = SecondNode();
   options.base = {"OMP_NUM_THREADS=2", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "agent/link/grpc_link.h"
@@ -33,6 +37,8 @@ namespace {
 
 // Between two questions for a name that is not there yet, or a port that is not free yet.
 constexpr absl::Duration kPause = absl::Milliseconds(500);
+// A server of ours answers within milliseconds.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
 absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
   if (options.adopt_timeout > absl::ZeroDuration() &&
@@ -157,9 +163,9 @@ std::string AddressForTheOthers(const RunOptions& options, int port) {
 // A node that is told to serve does so, or it says why it cannot. Where the name of the first node
 // is looked up as a loopback address there (Debian's 127.0.1.1 in /etc/hosts), it is reached under
 // another one; so it is where it tells the others which, and its name is not its own.
-absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
+absl::Status ServeHere(const RunOptions& options, bool by_board, Candidate& candidate) {
   const int port = options.endpoints[0].port;
-  if (options.by_board && (!candidate.at.ok() || !candidate.at->here)) {
+  if (by_board && (!candidate.at.ok() || !candidate.at->here)) {
     const std::string own = AddressForTheOthers(options, port);
     if (!own.empty()) candidate.at = Resolve({own, port});
   }
@@ -281,21 +287,75 @@ absl::StatusOr<std::vector<Candidate>> FindCandidates(
     const RunOptions& options, const std::function<void(const std::string&)>& say,
     Attachment& attachment) {
   if (options.by_board) {
-    ASSIGN_OR_RETURN(LaunchBoard board, LaunchBoard::Open(options.launch));
-    attachment.board.emplace(std::move(board));
+    absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(options.launch);
+    // Without a home directory all go by what the launch says of itself.
+    if (board.ok()) attachment.board.emplace(*std::move(board));
   }
-  if (options.by_board && options.serves != true) {
+  const bool by_board = attachment.board.has_value();
+  if (by_board && options.serves != true) {
     ASSIGN_OR_RETURN(const Endpoint server, ServerOf(options, *attachment.board, say));
     return std::vector<Candidate>{LookUp(options, server)};
   }
   std::vector<Candidate> candidates = LookUp(options);
   if (options.serves == true) {
     AwaitName(options, say, candidates[0]);
-    RETURN_IF_ERROR(ServeHere(options, candidates[0]));
-    if (options.by_board) RETURN_IF_ERROR(FindFreePort(options, candidates[0]));
+    RETURN_IF_ERROR(ServeHere(options, by_board, candidates[0]));
+    if (by_board) RETURN_IF_ERROR(FindFreePort(options, candidates[0]));
   }
   for (Candidate& candidate : candidates) OpenToOthers(options, candidate);
   return candidates;
+}
+
+// Whether a server of Cadre answers there, whosever it is.
+bool OursAnswers(const agent::GrpcLinkOptions& to, absl::Duration patience) {
+  // By whichever callback comes first.
+  struct Answer {
+    std::atomic<bool> first{true};
+    bool ours = false;
+    absl::Notification came;
+    void Is(bool is) {
+      if (!first.exchange(false)) return;
+      ours = is;
+      came.Notify();
+    }
+  } answer;
+  const std::unique_ptr<agent::ServerLink> link = agent::MakeGrpcLink(to);
+  agent::LinkCallbacks callbacks;
+  callbacks.on_up = [&](uint64_t) { answer.Is(true); };
+  callbacks.on_message = [](const v1::ServerMessage&) {};
+  callbacks.on_down = [&](const absl::Status& why) {
+    // A stranger's, or one that is about to serve or to end.
+    answer.Is(!absl::IsUnavailable(why) && !absl::IsFailedPrecondition(why) &&
+              !absl::IsDeadlineExceeded(why));
+  };
+  link->Start(std::move(callbacks));
+  answer.came.WaitForNotificationWithTimeout(patience);
+  link->Stop();
+  return answer.ours;
+}
+
+// Serves at an address of this machine, or finds that another launcher does (ALREADY_EXISTS). What
+// has the port and is no server of Cadre may let it go.
+absl::Status ServeOrJoin(const RunOptions& options, const service::ServerOptions& listen,
+                         const agent::GrpcLinkOptions& link,
+                         const std::function<void(const std::string&)>& say,
+                         Attachment& attachment) {
+  const absl::Duration patience = FromProto(options.job.rendezvous().join_timeout());
+  const MonoTime until = MonoNow() + patience;
+  const std::string taken = absl::StrCat("port ", listen.port, " on ", listen.host,
+                                         " is in use by what is no cadre server");
+  for (bool said = false;; said = true) {
+    const absl::Status served = Serve(options, listen, attachment);
+    if (!absl::IsAlreadyExists(served)) return served;
+    if (OursAnswers(link, std::min(patience, kAnswerTimeout))) return served;
+    if (MonoNow() >= until) {
+      return absl::UnavailableError(
+          absl::StrCat(taken, ", and was not free within ", ShortDuration(patience)));
+    }
+    if (!said) say(absl::StrCat(taken, "; trying again for ", ShortDuration(patience)));
+    const Interruptible wait;
+    absl::SleepFor(kPause);
+  }
 }
 
 absl::Status StandAlone(const RunOptions& options, Attachment& attachment) {
@@ -377,7 +437,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     const absl::Status served =
         etcd.has_value()         ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
         : options.serves == true ? ServeWhenFree(options, listen, say, attachment)
-                                 : Serve(options, listen, attachment);
+                                 : ServeOrJoin(options, listen, link, say, attachment);
     if (served.ok()) {
       attachment.serves = candidate.name;
       attachment.only_here = OnlyHere(candidate);

@@ -246,10 +246,10 @@ absl::StatusOr<v1::GetStacksReply> ControlClient::GetStacks(const v1::GetStacksR
 
 std::vector<Flag> ControlFlags() {
   return {{"server", "HOST[:PORT][,...]",
-           "The server to ask [127.0.0.1:29400]. Several are tried in turn."},
-          {"token-file", "FILE", "The server's token; needed off loopback."},
-          {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."},
-          {"insecure", "", "Clear text, also off loopback."}};
+           "The server to ask [127.0.0.1:29400]. Several are tried in turn.", kServerGroup},
+          {"token-file", "FILE", "The server's token; needed off loopback.", kServerGroup},
+          {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR.", kServerGroup},
+          {"insecure", "", "Clear text, also off loopback.", kServerGroup}};
 }
 
 int ControlExit(const absl::Status& status) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -20,8 +21,11 @@ extern char** environ;
 namespace cadre::launcher {
 
 int Fail(int status, absl::string_view text) {
-  const std::string line = absl::StrCat("cadre: ", EscapeControl(text), "\n");
-  fwrite(line.data(), 1, line.size(), stderr);
+  std::string lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::StrAppend(&lines, "cadre: ", EscapeControl(line), "\n");
+  }
+  fwrite(lines.data(), 1, lines.size(), stderr);
   fflush(stderr);
   return status;
 }

@@ -40,7 +40,7 @@ Command CompletionCommand();
 Command ManCommand();
 Command VersionCommand();
 
-// Says "cadre: TEXT" on standard error and returns `status`.
+// Says "cadre: LINE" on standard error for each line of the text, and returns `status`.
 int Fail(int status, absl::string_view text);
 
 // Whether standard output is a terminal that understands more than lines; and colours, which

@@ -5,14 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -25,6 +28,7 @@
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
 #include "launcher/environment/launch_board.h"
+#include "launcher/environment/program.h"
 #include "launcher/environment/python.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/run_flags.h"
@@ -84,41 +88,58 @@ absl::Status MeetOtherNodes(const Settings& settings, const std::optional<v1::Jo
                    board.Meet({identity.task, identity.local_tasks, identity.node_name},
                               identity.tasks, patience));
   identity.nodes = static_cast<uint32_t>(all.size());
+  // A host that mpirun was given twice starts two launchers, which are nodes of their own.
+  std::map<std::string, int> times;
+  for (const LaunchBoard::Node& node : all) ++times[node.name];
   for (const LaunchBoard::Node& node : all) {
-    if (node.task == identity.task)
+    std::string name = node.name;
+    if (times[name] > 1) absl::StrAppend(&name, "-", node.task);
+    if (node.task == identity.task) {
       identity.node_rank = static_cast<int>(identity.node_names.size());
-    identity.node_names.push_back(node.name);
+      identity.node_name = name;
+    }
+    identity.node_names.push_back(std::move(name));
   }
   identity.serves = identity.node_rank == 0;
-  identity.endpoint_host = identity.node_names[0];
+  identity.endpoint_host = all[0].name;
   identity.endpoint_port = PortFor(identity.launch);
   return absl::OkStatus();
 }
 
-// Says why this node takes no part; where it was to serve, to the others of its launch too.
-int Refuse(const std::optional<Identity>& identity, int status, absl::string_view why) {
+// Says why this node takes no part; where it was to serve, to the others of its launch too, which
+// wait for that unless a token of the user's own has told them that they share no home directory.
+int Refuse(const Settings& settings, const std::optional<Identity>& identity, int status,
+           absl::string_view why) {
   if (identity.has_value() && identity->serves == true && identity->nodes > 1 &&
-      !identity->launch.empty()) {
+      !identity->launch.empty() &&
+      (identity->tasks > 0 || !settings.Get("token-file").has_value())) {
     const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(identity->launch);
     if (board.ok()) board->Fails(why);
   }
   return Fail(status, why);
 }
 
+// Not one that PATH has: that is another program.
+bool IsForPythonHere(const std::string& program, const std::string& working_dir) {
+  return IsForPython(std::filesystem::path(working_dir) / program) &&
+         (absl::StrContains(program, '/') || !IsOnPath(program));
+}
+
 // This node's share of the job, by the one launcher that does it.
 int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
-  if (!spec.ok()) return Refuse(identity, kExitBadSpec, spec.status().message());
+  if (!spec.ok()) return Refuse(settings, identity, kExitBadSpec, spec.status().message());
   if (identity.has_value()) {
     const absl::Status met = MeetOtherNodes(settings, *spec, *identity);
     const int status = absl::IsDeadlineExceeded(met) ? kExitUnavailable : kExitUsage;
     if (!met.ok()) return Fail(status, met.message());
   }
   const auto refuse = [&](int status, const absl::Status& why) {
-    return Refuse(identity, status, why.message());
+    return Refuse(settings, identity, status, why.message());
   };
-  absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
+  absl::StatusOr<RunOptions> options =
+      ResolveRun(settings, *std::move(spec), identity, IsForPythonHere);
   if (!options.ok()) return refuse(kExitUsage, options.status());
   // A spec that was submitted may be right, and another node have what this one lacks.
   const int lacking = options->part != 0 ? kExitUnavailable : kExitUsage;

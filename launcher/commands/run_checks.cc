@@ -16,9 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "agent/run_files.h"
 #include "base/status_macros.h"
 #include "launcher/attach/state_directory.h"
+#include "launcher/environment/program.h"
 #include "launcher/spec/utf8_fields.h"
 #include "proto/rendezvous.pb.h"
 
@@ -67,30 +69,21 @@ absl::Status CheckScript(const RunOptions& options) {
                    path == options.script ? "" : absl::StrCat(" (", path.string(), ")")));
 }
 
-bool IsOnPath(const std::string& program, const RunOptions& options) {
-  const auto set = options.job.env().find("PATH");
-  const char* const inherited = getenv("PATH");
-  const std::string path = set != options.job.env().end() ? set->second
-                           : inherited != nullptr         ? inherited
-                                                          : "";
-  for (const absl::string_view directory : absl::StrSplit(path, ':')) {
-    // An empty entry is the working directory, where the caller has found it.
-    if (directory.empty()) return true;
-    if (access(absl::StrCat(directory, "/", program).c_str(), X_OK) == 0) return true;
-  }
-  return false;
-}
-
-// Why the kernel will say that there is no such file, where one is: what a person would look for
-// next. Empty: no reason is seen.
+// Why the kernel will say that there is no such file, or that it may not be executed, where one is:
+// what a person would look for next. Empty: no reason is seen.
 std::string WhyNotFound(const RunOptions& options) {
   const std::string& program = options.job.command(0);
   const std::filesystem::path path = std::filesystem::path(options.job.working_dir()) / program;
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return "";
   if (!absl::StrContains(program, '/')) {
-    if (IsOnPath(program, options)) return "";
+    if (IsOnPath(program, &options.job)) return "";
     return absl::StrCat(program, " is not on PATH; ./", program, " would be the one that is here");
+  }
+  if (access(path.c_str(), X_OK) != 0 && errno == EACCES) {
+    return absl::StrCat(program, " may not be executed: chmod +x ", program,
+                        ", or put what runs it in front, as in 'python3 ", program, "' or 'sh ",
+                        program, "'");
   }
   std::string line;
   std::ifstream file(path, std::ios::binary);
@@ -117,7 +110,49 @@ absl::Status CheckTexts(const RunOptions& options) {
   return CheckUtf8Fields(join);
 }
 
+// A program that MPI's launchers start: here each worker is a world of its own for MPI_Init.
+std::string WhyAlone(const RunOptions& options) {
+  const v1::JobSpec& job = options.job;
+  const bool one = job.nodes().max() == 1 && job.spares() == 0 &&
+                   job.workers_per_node().kind() == v1::WorkersPerNode::COUNT &&
+                   job.workers_per_node().count() == 1;
+  const std::string& program = options.script.empty() ? job.command(0) : options.script;
+  if (one || !CallsMpi(std::filesystem::path(job.working_dir()) / program)) return "";
+  return absl::StrCat(
+      program, options.script.empty() ? " calls MPI_Init" : " imports mpi4py",
+      ", for which each worker is rank 0 of 1: ranks of MPI are started by mpirun alone; RANK and "
+      "WORLD_SIZE say what Cadre started");
+}
+
+// Where nobody asked for logs in this place, they are in one that can be written to.
+absl::Status ChooseLogDir(RunOptions& options) {
+  const bool of_cluster = options.part != 0;
+  const std::string logs = options.job.logs().dir();
+  const absl::Status checked = CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs);
+  if (checked.ok() || !options.logs_anywhere || of_cluster || logs[0] != '/') return checked;
+  const char* const temporary = getenv("TMPDIR");
+  std::string other = absl::StrCat(temporary == nullptr || temporary[0] != '/' ? "/tmp" : temporary,
+                                   "/cadre-logs-XXXXXX");
+  if (mkdtemp(other.data()) == nullptr) return checked;
+  options.job.mutable_logs()->set_dir(other);
+  options.notices.push_back(absl::StrCat("logs are in ", other, ": ",
+                                         absl::StripPrefix(checked.message(), "--log-dir: ")));
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+bool IsOnPath(const std::string& program, const v1::JobSpec* job) {
+  const char* const inherited = getenv("PATH");
+  std::string path = inherited == nullptr ? "" : inherited;
+  if (job != nullptr && job->env().count("PATH") > 0) path = job->env().at("PATH");
+  for (const absl::string_view directory : absl::StrSplit(path, ':')) {
+    // An empty entry is the working directory, where the caller has found it.
+    if (directory.empty()) return true;
+    if (access(absl::StrCat(directory, "/", program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
 
 absl::Status CheckNode(RunOptions& options) {
   const bool of_cluster = options.part != 0;
@@ -125,10 +160,11 @@ absl::Status CheckNode(RunOptions& options) {
   RETURN_IF_ERROR(CheckScript(options));
   const std::string missing = WhyNotFound(options);
   if (!missing.empty()) options.notices.push_back(missing);
-  const std::string logs = Absolute(options.job.logs().dir());
-  options.job.mutable_logs()->set_dir(logs);
+  const std::string alone = WhyAlone(options);
+  if (!alone.empty()) options.notices.push_back(alone);
+  options.job.mutable_logs()->set_dir(Absolute(options.job.logs().dir()));
   RETURN_IF_ERROR(CheckTexts(options));
-  return CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs);
+  return ChooseLogDir(options);
 }
 
 }  // namespace cadre::launcher

@@ -3,14 +3,20 @@
 #ifndef CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_
 #define CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "launcher/flags/run_options.h"
 
 namespace cadre::launcher {
 
+// Whether PATH, that of the job's workers where there is a job, has a program of this name.
+bool IsOnPath(const std::string& program, const v1::JobSpec* job = nullptr);
+
 // The working directory of a cluster's job, the script, and the directory of logs, which is made
 // and from now on is absolute in `options`. INVALID_ARGUMENT. A program that will not be found gets
-// a notice: the worker that cannot start says so too.
+// a notice: the worker that cannot start says so too. So does one that calls MPI_Init. Logs that
+// nobody has a place for are elsewhere where they cannot be written here.
 absl::Status CheckNode(RunOptions& options);
 
 }  // namespace cadre::launcher

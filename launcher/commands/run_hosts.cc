@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/signalfd.h>
@@ -106,9 +107,10 @@ std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const 
   return line;
 }
 
-// One ssh and the launcher at its other end.
+// One ssh and the launcher at its other end; or the launcher itself, where the host is this one.
 struct Remote {
   HostfileHost host;
+  bool here = false;
   pid_t pid = -1;
   int pidfd = -1;
   // Its standard input; kept open while the job runs.
@@ -165,9 +167,10 @@ class HostsRun {
   }
 
   absl::Status Start(const std::vector<std::string>& argv, const std::string& token,
-                     const HostfileHost& host) {
+                     const HostfileHost& host, bool here) {
     remotes_.emplace_back();
     remotes_.back().host = host;
+    remotes_.back().here = here;
     return StartRemote(argv, token, remotes_.back());
   }
 
@@ -249,12 +252,13 @@ class HostsRun {
     const bool too_early = remote.status == 0 && !JobHasEnded();
     if (remote.status == 0 && !too_early) return;
     if (status_ == 0 && too_early) status_ = kExitUnavailable;
-    if (status_ == 0) status_ = remote.status == kSshFailed ? kExitUnavailable : remote.status;
+    const bool ssh_failed = remote.status == kSshFailed && !remote.here;
+    if (status_ == 0) status_ = ssh_failed ? kExitUnavailable : remote.status;
     if (JobHasEnded()) return;
     say_(absl::StrCat("host ", remote.host.name, " ended with status ", remote.status,
-                      too_early ? ", but the job has not: did ssh run another command there?"
-                      : remote.status == kSshFailed ? ": ssh could not reach it or run cadre there"
-                                                    : ""));
+                      too_early    ? ", but the job has not: did ssh run another command there?"
+                      : ssh_failed ? ": ssh could not reach it or run cadre there"
+                                   : ""));
     if (Running() >= options_.job.nodes().min()) return;
     missing_ = true;
     if (core_.Cancel(options_.job.name(), absl::StrCat("host ", remote.host.name, " is missing"), 0)
@@ -278,6 +282,18 @@ class HostsRun {
   int status_ = 0;
   std::optional<MonoTime> ended_at_;
 };
+
+// What starts the launcher of a host: this one, as MPI's launchers do, where the host is this
+// machine and this user's. That needs no ssh to oneself.
+bool StartsHere(const HostfileHost& host) {
+  const Interruptible wait;
+  const absl::StatusOr<ResolvedEndpoint> at = Resolve({host.name, 1});
+  if (!at.ok() || !at->here) return false;
+  const size_t user = host.destination.find('@');
+  const passwd* const entry = getpwuid(geteuid());
+  return user == std::string::npos ||
+         (entry != nullptr && host.destination.substr(0, user) == entry->pw_name);
+}
 
 // Where this machine is reached from the hosts: loopback only when all of them are this machine.
 absl::StatusOr<std::string> ServingAddress(const std::vector<HostfileHost>& hosts) {
@@ -332,10 +348,14 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
   plan.hosts = hosts.size();
   HostsRun run(options, core, say);
   for (size_t i = 0; i < hosts.size(); ++i) {
-    std::vector<std::string> argv = ssh;
-    argv.push_back(hosts[i].destination);
+    const bool here = StartsHere(hosts[i]);
+    std::vector<std::string> argv = {"/bin/sh", "-c"};
+    if (!here) {
+      argv = ssh;
+      argv.push_back(hosts[i].destination);
+    }
     argv.push_back(RemoteCommand(plan, parsed, settings, hosts[i], i));
-    RETURN_IF_ERROR(run.Start(argv, listen.token, hosts[i]));
+    RETURN_IF_ERROR(run.Start(argv, listen.token, hosts[i], here));
   }
   const int status = run.Wait();
   server->Shutdown(kDrainTimeout);

@@ -1,5 +1,6 @@
 // cadre run --hostfile: serves the rendezvous here and starts a launcher on every host of the file
-// over ssh. Each gets the job's token on its standard input.
+// over ssh, or by itself where a host is this machine. Each gets the job's token on its standard
+// input.
 #ifndef CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_
 #define CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_
 

@@ -80,6 +80,11 @@ TEST(SlurmTest, Contradictions_NameTheVariable) {
   refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}, "SLURM_LOCALID");
   refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}, {"SLURM_LOCALID", "2"}}, "SLURM_LOCALID");
   refused({{"SLURM_STEP_ID", ""}}, "SLURM_STEP_ID");
+  // Steps of several components, of which this one is told only a part, or which share a node.
+  refused({{"SLURM_STEP_NUM_NODES", "3"}}, "SLURM_STEP_NUM_NODES is 3");
+  refused({{"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}, {"SLURM_STEP_NUM_TASKS", "5"}},
+          "SLURM_STEP_NUM_TASKS is 5");
+  refused({{"SLURM_STEP_NODELIST", "n1,n1"}}, "'n1,n1' names a node twice");
 }
 
 TEST(SlurmTest, GpuPerTask_SaysWhatToDo) {

@@ -36,8 +36,10 @@ constexpr absl::Duration kFirstLook = absl::Milliseconds(10);
 constexpr absl::Duration kLastLook = absl::Milliseconds(500);
 // A start that takes longer is worth a line.
 constexpr absl::Duration kSlow = absl::Seconds(10);
-// What is older was left by another launch that had the same name.
+// What is older was left by another launch that had the same name; what is much older than that, by
+// one that nobody waits for any more.
 constexpr absl::Duration kOld = absl::Hours(1);
+constexpr absl::Duration kForgotten = absl::Hours(48);
 constexpr size_t kMaxLine = 4096;
 
 // A network file system remembers for half a minute that a file was not there. Whoever changes the
@@ -51,8 +53,25 @@ void ForgetWhatWasNotThere(const std::string& directory) {
 }
 
 // By the file server's clock, which gave both their times; the directory was changed just now.
-bool IsOld(const struct stat& directory, const struct stat& file) {
-  return directory.st_mtime - file.st_mtime > absl::ToInt64Seconds(kOld);
+bool IsOlder(absl::Duration age, const struct stat& directory, const struct stat& file) {
+  return directory.st_mtime - file.st_mtime > absl::ToInt64Seconds(age);
+}
+
+// Launches that were killed, or that said why they failed, have left their files.
+void RemoveForgotten(const std::string& directory) {
+  struct stat now = {};
+  if (stat(directory.c_str(), &now) != 0) return;
+  DIR* const entries = opendir(directory.c_str());
+  if (entries == nullptr) return;
+  while (const dirent* const entry = readdir(entries)) {
+    const absl::string_view name = entry->d_name;
+    const absl::string_view kind = name.substr(std::min(name.size(), name.rfind('.') + 1));
+    if (kind != kServer && !absl::StartsWith(kind, kNode)) continue;
+    const std::string path = absl::StrCat(directory, "/", name);
+    struct stat info = {};
+    if (lstat(path.c_str(), &info) == 0 && IsOlder(kForgotten, now, info)) unlink(path.c_str());
+  }
+  closedir(entries);
 }
 
 std::string FirstLineOf(const std::string& path) {
@@ -107,7 +126,10 @@ absl::Status LaunchBoard::Write(const std::string& name, absl::string_view text)
   std::ofstream file(draft, std::ios::binary);
   file << text << "\n";
   file.close();
-  if (file && rename(draft.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  if (file && rename(draft.c_str(), path.c_str()) == 0) {
+    RemoveForgotten(directory_);
+    return absl::OkStatus();
+  }
   const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   unlink(draft.c_str());
   return why;
@@ -126,7 +148,7 @@ std::vector<std::pair<std::string, std::string>> LaunchBoard::Read(absl::string_
     if (!absl::ConsumePrefix(&name, begin) || absl::StrContains(name, ".")) continue;
     const std::string path = absl::StrCat(directory_, "/", entry->d_name);
     struct stat info = {};
-    if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || IsOld(directory, info))
+    if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || IsOlder(kOld, directory, info))
       continue;
     found.emplace_back(name, FirstLineOf(path));
   }

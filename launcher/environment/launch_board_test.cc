@@ -93,6 +93,9 @@ TEST_F(LaunchBoardTest, WhatAnEarlierLaunchLeft_IsNotBelieved) {
   const timespec old[2] = {{1, 0}, {1, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (home_ + "/.cadre/mpi-7.server").c_str(), old, 0), 0);
   EXPECT_THAT(board.AwaitServer(kShort, [] {}), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  // Whoever comes next takes it away.
+  ASSERT_OK(LaunchBoard::Open("mpi-8")->Serves("10.0.0.1:2345"));
+  EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.server"));
 }
 
 // An mpirun's end, which answers each line of `answers` in turn.

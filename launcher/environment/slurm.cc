@@ -1,5 +1,7 @@
 // Inside a Slurm job step (srun): node list, this node's index in it, and a port of the step's own.
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -11,6 +13,25 @@
 namespace cadre::launcher {
 namespace {
 
+// Steps of several components (srun a : b) have one list of nodes, where one that two of them share
+// would be two nodes of one name.
+absl::Status CheckList(const EnvironmentMap& environment, const std::string& list,
+                       const Identity& identity) {
+  const std::set<std::string> different(identity.node_names.begin(), identity.node_names.end());
+  if (different.size() != identity.nodes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "environment variable SLURM_STEP_NODELIST: '", list,
+        "' names a node twice, as where components of a heterogeneous step share one; give each "
+        "node one launcher, or say --nnodes, --rdzv-endpoint and --node-name for each"));
+  }
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> nodes,
+                   NumberIn(environment, "SLURM_STEP_NUM_NODES"));
+  if (nodes.value_or(identity.nodes) == identity.nodes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("environment variables contradict each other: SLURM_STEP_NUM_NODES is ", *nodes,
+                   ", but SLURM_STEP_NODELIST, '", list, "', has ", identity.nodes));
+}
+
 // With srun --ntasks-per-node=N every node has N launchers, of which the first works.
 absl::Status ReadTasks(const EnvironmentMap& environment, Identity& identity) {
   const std::string tasks = TextIn(environment, "SLURM_STEP_TASKS_PER_NODE");
@@ -20,6 +41,14 @@ absl::Status ReadTasks(const EnvironmentMap& environment, Identity& identity) {
     return absl::InvalidArgumentError(
         absl::StrCat("environment variable SLURM_STEP_TASKS_PER_NODE: '", tasks, "' is for ",
                      counts.size(), " nodes, but SLURM_STEP_NODELIST has ", identity.nodes));
+  }
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> all,
+                   NumberIn(environment, "SLURM_STEP_NUM_TASKS"));
+  const uint64_t sum = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  if (all.value_or(sum) != sum) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("environment variables contradict each other: SLURM_STEP_NUM_TASKS is ", *all,
+                     ", but SLURM_STEP_TASKS_PER_NODE, '", tasks, "', makes ", sum));
   }
   identity.local_tasks = std::max<uint32_t>(1, counts[identity.node_rank]);
   ASSIGN_OR_RETURN(const std::optional<uint32_t> local, NumberIn(environment, "SLURM_LOCALID"));
@@ -68,6 +97,7 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
                                                    " nodes"));
   }
   identity.node_rank = static_cast<int>(*index);
+  RETURN_IF_ERROR(CheckList(environment, list, identity));
   RETURN_IF_ERROR(ReadTasks(environment, identity));
   RETURN_IF_ERROR(CheckGpus(environment, identity));
   identity.names_are_slurms = true;

@@ -10,6 +10,9 @@
 
 namespace cadre::launcher {
 
+// The heading of flags that many commands share; the help has them at its end.
+inline constexpr char kServerGroup[] = "Server";
+
 struct Flag {
   // Long name with dashes, without the leading two; underscores are accepted in place of dashes.
   std::string name;

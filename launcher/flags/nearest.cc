@@ -28,7 +28,7 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   // Longer words than any name we have are not worth the quadratic cost.
   if (word.size() > 64) return "";
   std::string best;
-  size_t best_distance = std::max<size_t>(1, word.size() / 4) + 1;
+  size_t best_distance = std::max<size_t>(1, (word.size() + 1) / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(word, candidate);
     if (distance < best_distance) {

@@ -8,6 +8,7 @@ namespace {
 TEST(NearestTest, OneLetterAway_IsFound) {
   EXPECT_EQ(Nearest("comand", {"name", "command", "nodes"}), "command");
   EXPECT_EQ(Nearest("nnode", {"nnodes", "node-rank"}), "nnodes");
+  EXPECT_EQ(Nearest("ndoes", {"nnodes", "node-rank"}), "nnodes");
 }
 
 TEST(NearestTest, SwappedLetters_CountOnce) { EXPECT_EQ(Nearest("evn", {"env", "on"}), "env"); }

@@ -28,6 +28,16 @@ std::string CliNames(const Flag& flag) {
   return names;
 }
 
+// Those that a word which was cut short may mean: "--node-rank, --node-name".
+std::string Beginning(const Command& command, absl::string_view given) {
+  std::string all;
+  for (const Flag& flag : command.flags) {
+    if (!absl::StartsWith(flag.name, given)) continue;
+    absl::StrAppend(&all, all.empty() ? "--" : ", --", flag.name);
+  }
+  return all;
+}
+
 std::string UnknownFlag(const Command& command, const std::string& argument) {
   const std::string given =
       absl::StrReplaceAll(argument.substr(0, argument.find('=')), {{"_", "-"}});
@@ -39,7 +49,10 @@ std::string UnknownFlag(const Command& command, const std::string& argument) {
   const bool count = given == "--nprocs" || given == "-np" || given == "--np" || given == "-n";
   if (count && absl::c_linear_search(names, "nproc-per-node")) nearest = "nproc-per-node";
   std::string text = absl::StrCat("unknown flag '", argument, "'");
-  if (!nearest.empty()) {
+  const std::string begun = Beginning(command, absl::StripPrefix(given, "--"));
+  if (given.size() > 2 && absl::StrContains(begun, ',') && !count) {
+    absl::StrAppend(&text, "; it may be ", begun, ": write one of them out");
+  } else if (!nearest.empty()) {
     absl::StrAppend(&text, "; did you mean '--", nearest, "'?");
   } else {
     absl::StrAppend(&text, "; see 'cadre ", command.name, " --help'");
@@ -85,14 +98,31 @@ bool TakesTheNext(const Command& command, const std::string& argument) {
   return false;
 }
 
-// With `--name ""` in place of `--name=`, which CLI11 2.1 takes for a flag that is without its
-// value, and the next argument for that value. What is the program's stays as it is.
+// Torchrun's flags may be cut short, as its users' scripts have them, where one alone begins so.
+std::string WrittenOut(const Command& command, const std::string& argument) {
+  if (!absl::StartsWith(argument, "--") || argument.size() < 3) return argument;
+  const size_t end = std::min(argument.find('='), argument.size());
+  const std::string given = absl::StrReplaceAll(argument.substr(2, end - 2), {{"_", "-"}});
+  const Flag* found = nullptr;
+  for (const Flag& flag : command.flags) {
+    if (flag.name == given) return argument;
+    if (!flag.torchrun || !absl::StartsWith(flag.name, given)) continue;
+    if (found != nullptr) return argument;
+    found = &flag;
+  }
+  if (found == nullptr || absl::StartsWith("help-all", given)) return argument;
+  return absl::StrCat("--", found->name, argument.substr(end));
+}
+
+// With all flags written out, and with `--name ""` in place of `--name=`, which CLI11 2.1 takes for
+// a flag that is without its value, and the next argument for that value. What is the program's
+// stays as it is.
 std::vector<std::string> WithEmptyValues(const Command& command,
                                          const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   size_t i = 0;
   for (; i < arguments.size() && arguments[i] != "--"; ++i) {
-    const std::string& argument = arguments[i];
+    const std::string argument = WrittenOut(command, arguments[i]);
     if (!absl::StartsWith(argument, "-") && command.takes_program) break;
     all.push_back(argument);
     if (absl::EndsWith(argument, "=") &&
@@ -238,6 +268,11 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
   if (!command.spec_flag.empty() && !parsed.rest.empty() && IsSpecFile(parsed.rest.front())) {
     return ParseAfterSpec(command, arguments, parsed);
   }
+  // torchrun takes the first one after a script, too, for its own.
+  if (parsed.rest.size() > 1 && parsed.rest[1] == "--" && command.takes_program &&
+      (absl::EndsWith(parsed.rest[0], ".py") || parsed.Has("module") || parsed.Has("run-path"))) {
+    parsed.rest.erase(parsed.rest.begin() + 1);
+  }
   // CLI11 takes what it does not know for the beginning of the program.
   for (const std::string& argument : parsed.rest) {
     if (absl::StartsWith(argument, "-") && argument.size() > 1) {
@@ -265,6 +300,8 @@ std::string HelpText(const Command& command, bool all) {
       groups.push_back(flag.group);
     }
   }
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const std::string& group) { return group != kServerGroup; });
   for (const std::string& group : groups) {
     absl::StrAppend(&text, "\n", group, ":\n");
     for (const Flag& flag : shown) {

@@ -135,6 +135,49 @@ TEST(ParserTest, UnknownFlag_NamesTheNearest) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cadre run --help")));
 }
 
+TEST(ParserTest, TorchrunsFlagsMayBeCutShort) {
+  Command command = Example();
+  command.flags.push_back({"redirects", "WHAT", "To files."});
+  command.flags.push_back({"rdzv-id", "ID", "A name."});
+  command.flags.push_back({"rdzv-conf", "K=V", "More."});
+  for (size_t i = 4; i < command.flags.size(); ++i) command.flags[i].torchrun = true;
+  for (const std::vector<std::string>& form : {std::vector<std::string>{"--redirect=3", "prog"},
+                                               {"--redir", "3", "prog"},
+                                               {"--re", "3", "--", "prog"}}) {
+    const auto parsed = ParseArguments(command, form);
+    ASSERT_OK(parsed);
+    EXPECT_EQ(parsed->Get("redirects"), "3");
+    EXPECT_THAT(parsed->rest, ElementsAre("prog"));
+  }
+  EXPECT_EQ(ParseArguments(command, {"--rdzv_i=7", "prog"})->Get("rdzv-id"), "7");
+  EXPECT_THAT(
+      ParseArguments(command, {"--rdzv=7", "prog"}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it may be --rdzv-id, --rdzv-conf")));
+  // Flags of our own are written out, and the program's are its own.
+  EXPECT_FALSE(ParseArguments(command, {"--standal", "prog"}).ok());
+  EXPECT_THAT(ParseArguments(command, {"prog", "--redirect=3"})->rest,
+              ElementsAre("prog", "--redirect=3"));
+}
+
+TEST(ParserTest, TheFirstDashesAfterAScript_AreOurs) {
+  EXPECT_THAT(ParseArguments(Example(), {"a.py", "--", "b", "--", "c"})->rest,
+              ElementsAre("a.py", "b", "--", "c"));
+  EXPECT_THAT(ParseArguments(Example(), {"-m", "a", "--", "b"})->rest, ElementsAre("a", "b"));
+  EXPECT_THAT(ParseArguments(Example(), {"--", "a.py", "--", "b"})->rest,
+              ElementsAre("a.py", "--", "b"));
+  EXPECT_THAT(ParseArguments(Example(), {"a.py", "b", "--", "c"})->rest,
+              ElementsAre("a.py", "b", "--", "c"));
+  // mpirun's way.
+  EXPECT_THAT(ParseArguments(Example(), {"./a", "--", "b"})->rest, ElementsAre("./a", "--", "b"));
+}
+
+TEST(ParserTest, WhatManyCommandsShare_EndsTheHelp) {
+  Command command = Example();
+  command.flags.insert(command.flags.begin(), {"server", "HOST", "Who.", kServerGroup});
+  const std::string help = HelpText(command);
+  EXPECT_LT(help.find("--standalone"), help.find("Server:\n"));
+}
+
 TEST(ParserTest, MissingValue_IsAnError) {
   EXPECT_THAT(ParseArguments(Example(), {"--nproc-per-node"}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nproc-per-node")));

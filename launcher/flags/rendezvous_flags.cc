@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
 #include "launcher/environment/endpoint.h"
@@ -42,18 +43,29 @@ auto Into(google::protobuf::Duration* field) {
   return [field](absl::Duration value) { *field = ToProto(value); };
 }
 
+// Without quotes around it, which a shell would have taken away and other starters leave.
+absl::string_view Unquoted(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  for (const absl::string_view quote : {"'", "\""}) {
+    if (absl::ConsumePrefix(&text, quote)) absl::ConsumeSuffix(&text, quote);
+    absl::ConsumeSuffix(&text, quote);
+  }
+  return text;
+}
+
 absl::Status TakeRendezvousConf(const Settings& settings, RunOptions& options) {
   const std::optional<Setting> conf = settings.Get("rdzv-conf");
   if (!conf.has_value()) return absl::OkStatus();
   auto& rendezvous = *options.job.mutable_rendezvous();
-  for (const absl::string_view pair : absl::StrSplit(conf->value, ',', absl::SkipWhitespace())) {
+  for (const absl::string_view pair :
+       absl::StrSplit(Unquoted(conf->value), ',', absl::SkipWhitespace())) {
     const size_t equals = pair.find('=');
     if (equals == pair.npos) {
       return Named(*conf, absl::InvalidArgumentError(
                               absl::StrCat("expected KEY=VALUE,..., got '", pair, "'")));
     }
-    const absl::string_view key = absl::StripAsciiWhitespace(pair.substr(0, equals));
-    const std::string value(absl::StripAsciiWhitespace(pair.substr(equals + 1)));
+    const absl::string_view key = Unquoted(pair.substr(0, equals));
+    const std::string value(Unquoted(pair.substr(equals + 1)));
     if (key != "join_timeout" && key != "last_call_timeout" && key != "timeout") {
       options.notices.push_back(absl::StrCat(conf->origin, ": ", key, " has no effect here"));
       continue;

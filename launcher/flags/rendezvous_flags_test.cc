@@ -15,6 +15,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// As in a manifest, where no shell takes them away.
+TEST(RendezvousFlagsTest, QuotesInConf_AreNotPartOfIt) {
+  for (const char* conf : {"'join_timeout=90,last_call_timeout=5'", "\"join_timeout=90\"",
+                           "join_timeout=\"90\"", "'join_timeout'='90'", "join_timeout='90',a=b"}) {
+    const auto options = Resolve({"--rdzv-conf", conf, "x"});
+    ASSERT_OK(options);
+    EXPECT_EQ(options->job.rendezvous().join_timeout().seconds(), 90) << conf;
+  }
+}
+
 TEST(RendezvousFlagsTest, PortZero_IsForAJobOfOneNodeOnly) {
   for (const char* endpoint : {"localhost:0", "[::1]:0"}) {
     const auto one = Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "c10d", "train"});

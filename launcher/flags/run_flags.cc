@@ -54,7 +54,7 @@ std::vector<Flag> RendezvousFlags() {
       Torchrun(kWhere, "master-port", "PORT", "Likewise its port [29500]."),
       Torchrun(kWhere, "local-addr", "ADDRESS", "Address under which others reach this node."),
       Own(kWhere, "hostfile", "FILE",
-          "Run on every host of FILE (lines such as 'node1 slots=4'), started over ssh."),
+          "Run on every host of FILE (lines such as 'node1 slots=4'), started over ssh, or here."),
       Own(kWhere, "ssh-command", "COMMAND", "What starts them [ssh -o BatchMode=yes]."),
       Own(kWhere, "node-name", "NAME", "Name of this node, unique in the job [host name]."),
       Own(kWhere, "bind-host", "ADDRESS", "Where to listen when serving [the endpoint's address]."),

@@ -68,7 +68,8 @@ std::string JobNameFrom(absl::string_view text) {
 }
 
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
-                                                      std::vector<std::string> program) {
+                                                      std::vector<std::string> program,
+                                                      bool for_python) {
   ASSIGN_OR_RETURN(const bool module, settings.Switch("module"));
   ASSIGN_OR_RETURN(const bool no_python, settings.Switch("no-python"));
   ASSIGN_OR_RETURN(const bool run_path, settings.Switch("run-path"));
@@ -78,7 +79,7 @@ absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
   if (run_path && (module || no_python)) {
     return absl::InvalidArgumentError("--run-path goes with neither --module nor --no-python");
   }
-  const bool script = !no_python && absl::EndsWith(program[0], ".py");
+  const bool script = !no_python && (for_python || absl::EndsWith(program[0], ".py"));
   if (!module && !run_path && !script) return program;
   const std::string python = TextIn(settings.environment(), "PYTHON_EXEC");
   std::vector<std::string> command = {python.empty() ? "python3" : python, "-u"};
@@ -93,7 +94,8 @@ absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
 }
 
 absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1::JobSpec> spec,
-                                      const std::optional<Identity>& identity) {
+                                      const std::optional<Identity>& identity,
+                                      const IsForPythonThere& is_for_python) {
   RunOptions options;
   if (spec.has_value()) options.job = *std::move(spec);
   // Before the program is looked for: a flag without its value has taken that for one. First those
@@ -115,7 +117,10 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
     return absl::InvalidArgumentError(
         "the program is empty text; expected a program's name or path");
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> command, BuildCommand(settings, program));
+  const bool for_python =
+      is_for_python != nullptr && is_for_python(program[0], options.job.working_dir());
+  ASSIGN_OR_RETURN(const std::vector<std::string> command,
+                   BuildCommand(settings, program, for_python));
   options.job.mutable_command()->Assign(command.begin(), command.end());
   ASSIGN_OR_RETURN(const bool module, settings.Switch("module"));
   // A macro is filled in for each worker.
@@ -123,6 +128,7 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   if (command.size() > program.size() && !module && !macro) options.script = program[0];
   RETURN_IF_ERROR(ChooseName(settings, identity, program, options.job));
   if (identity.has_value()) RETURN_IF_ERROR(TakeIdentity(settings, *identity, options));
+  options.logs_anywhere = options.job.logs().dir().empty();
   FillSpecDefaults(options.job);
   options.workers.bind = options.job.placement().bind();
   if (options.adopt_timeout > absl::ZeroDuration() && options.job.restart().in_place()) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -37,6 +38,8 @@ struct RunOptions {
   v1::JobSpec job;
   // The program, where it is a Python script; empty: it is none.
   std::string script;
+  // Nobody has said where logs are to be.
+  bool logs_anywhere = false;
   // Where a server may be, in the order in which they are tried. None: this node alone, without any
   // server.
   std::vector<Endpoint> endpoints;
@@ -88,14 +91,22 @@ struct RunOptions {
   std::vector<std::string> notices;
 };
 
+// Whether a program, as it is named in that directory, is one for Python though its name does not
+// end in .py.
+using IsForPythonThere =
+    std::function<bool(const std::string& program, const std::string& working_dir)>;
+
 // `spec` is what --spec named, or nothing. INVALID_ARGUMENT: one line that names the flag or
 // variable and what was expected.
 absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1::JobSpec> spec,
-                                      const std::optional<Identity>& identity);
+                                      const std::optional<Identity>& identity,
+                                      const IsForPythonThere& is_for_python = nullptr);
 
-// The command with python3 in front where it is due.
+// The command with python3 in front where it is due: the program is `for_python`, or its name or a
+// flag says so.
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
-                                                      std::vector<std::string> program);
+                                                      std::vector<std::string> program,
+                                                      bool for_python = false);
 
 // A job's name made of any text: other characters than [a-z0-9-] become dashes.
 std::string JobNameFrom(absl::string_view text);

@@ -1,10 +1,12 @@
 #include "launcher/spec/reader.h"
 
+#include <algorithm>
 #include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
@@ -15,6 +17,9 @@
 
 namespace cadre::launcher {
 namespace {
+
+// Of one document; more are of one kind.
+constexpr size_t kMaxErrors = 20;
 
 // One key of a mapping. Its reader gets a value of the kind it names; its error is completed with
 // the value's line and column.
@@ -292,23 +297,31 @@ absl::Status CheckKind(const Key& key, const YamlNode& value, absl::string_view 
   return absl::OkStatus();
 }
 
-absl::Status ReadMapping(const std::vector<Key>& keys, const YamlNode& mapping,
-                         absl::string_view file, v1::JobSpec& spec) {
-  RETURN_IF_ERROR(CheckNames(mapping, file));
+// What is wrong in a document, as far as it was read.
+using Errors = std::vector<std::string>;
+
+void Keep(const absl::Status& status, Errors& errors) {
+  if (!status.ok()) errors.emplace_back(status.message());
+}
+
+// All that is wrong goes to `errors`: who mends a file wants to see it once.
+void ReadMapping(const std::vector<Key>& keys, const YamlNode& mapping, absl::string_view file,
+                 v1::JobSpec& spec, Errors& errors) {
+  Keep(CheckNames(mapping, file), errors);
   for (const auto& [name, value] : mapping.entries) {
+    // CheckNames has said so.
+    if (name.kind != kText) continue;
     const Key* key = FindKey(keys, name.scalar);
-    if (key == nullptr) return UnknownKey(keys, name, file);
-    RETURN_IF_ERROR(CheckKind(*key, value, file));
-    if (key->below != nullptr) {
-      RETURN_IF_ERROR(ReadMapping(*key->below(), value, file, spec));
-      continue;
-    }
-    const absl::Status read = key->read(value, spec);
-    if (!read.ok()) {
-      return ErrorAt(file, value, absl::StrCat("'", key->name, "': ", read.message()));
+    const absl::Status checked =
+        key == nullptr ? UnknownKey(keys, name, file) : CheckKind(*key, value, file);
+    if (!checked.ok()) {
+      Keep(checked, errors);
+    } else if (key->below != nullptr) {
+      ReadMapping(*key->below(), value, file, spec, errors);
+    } else if (const absl::Status read = key->read(value, spec); !read.ok()) {
+      Keep(ErrorAt(file, value, absl::StrCat("'", key->name, "': ", read.message())), errors);
     }
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -321,12 +334,20 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
                                 KindName(root.kind)));
   }
   v1::JobSpec spec;
-  RETURN_IF_ERROR(ReadMapping(*DocumentKeys(), root, file, spec));
-  if (spec.command().empty()) {
-    return ErrorAt(file, root,
-                   "'command' is missing: expected a list such as [./train, --epochs, \"10\"]");
+  Errors errors;
+  ReadMapping(*DocumentKeys(), root, file, spec, errors);
+  // Not of one that was given and is wrong, or may be the key that is not known.
+  const bool said = std::any_of(errors.begin(), errors.end(), [](const std::string& error) {
+    return absl::StrContains(error, "'command'") || absl::StrContains(error, "expected a key");
+  });
+  if (spec.command().empty() && !said) {
+    Keep(ErrorAt(file, root,
+                 "'command' is missing: expected a list such as [./train, --epochs, \"10\"]"),
+         errors);
   }
-  return spec;
+  if (errors.empty()) return spec;
+  if (errors.size() > kMaxErrors) errors.resize(kMaxErrors);
+  return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
 }
 
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path) {

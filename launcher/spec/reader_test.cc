@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "launcher/spec/yaml_tree.h"
@@ -12,6 +15,7 @@
 namespace cadre::launcher {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -131,6 +135,17 @@ TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
     EXPECT_THAT(std::string(spec.status().message()), StartsWith("job.yaml:")) << c.text;
     EXPECT_EQ(spec.status().message().find('\n'), absl::string_view::npos) << c.text;
   }
+}
+
+TEST(ReaderTest, AllThatIsWrong_IsSaidAtOnce) {
+  const auto spec = ReadSpec(
+      "name: UPPER\nnodes: many\nrestart:\n  maxx: 1\n  on: [sometimes]\nworkerz: 2\n", "f");
+  ASSERT_FALSE(spec.ok());
+  const std::vector<std::string> lines = absl::StrSplit(spec.status().message(), '\n');
+  EXPECT_THAT(lines, ElementsAre(StartsWith("f:1:7: 'name'"), StartsWith("f:2:8: 'nodes'"),
+                                 StartsWith("f:4:3: unknown key 'maxx'"), StartsWith("f:5:7: 'on'"),
+                                 StartsWith("f:6:1: unknown key 'workerz'"),
+                                 HasSubstr("'command' is missing")));
 }
 
 TEST(ReaderTest, Limits_Hold) {

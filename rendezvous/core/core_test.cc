@@ -211,11 +211,11 @@ TEST_F(CoreTest, ANodeWithoutASpecIsRefused) {
 TEST_F(CoreTest, WhoWaitsIsToldOfARefusedNode) {
   Join(1, SpecOf("train", 2, 2, 0), "a");
   v1::JobSpec other = SpecOf("train", 2, 2, 0);
-  other.add_command("--more");
+  other.mutable_restart()->set_max(3);
   const Effects refused = Join(2, other, "b");
   EXPECT_TRUE(Has(refused, v1::ServerMessage::kStatus));
   EXPECT_THAT(core_.Status(now_, "train")->waiting_for(),
-              testing::HasSubstr("node b was refused: command differs"));
+              testing::HasSubstr("node b was refused: restart.max differs"));
   Join(3, SpecOf("train", 2, 2, 0), "c");
   EXPECT_EQ(core_.Status(now_, "train")->phase(), v1::RUNNING);
 }

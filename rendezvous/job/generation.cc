@@ -217,12 +217,14 @@ void Job::Form(const FormationDecision& decision) {
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("generation ", state_.generation.number(), " forms with ",
                          Count(decision.size, "node"), ": ", decision.reason));
-  const std::string differ = VersionsDiffer(state_);
+  const std::string differ = NodesDiffer(state_);
   if (!differ.empty()) out_.Note(differ);
   live_.ordered_at = context_.clock.now();
+  const std::vector<RolePlace> roles = RolePlaces(state_);
   for (uint32_t rank = 0; rank < state_.generation.nodes(); ++rank) {
     v1::ServerMessage message = out_.Message();
     *message.mutable_assign() = MakeAssign(state_, rank);
+    SetRole(roles, rank, message.mutable_assign());
     out_.SendTo(state_.generation.member(rank).node(), std::move(message));
   }
   Touch(true);

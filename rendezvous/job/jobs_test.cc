@@ -1,6 +1,7 @@
 #include "rendezvous/job/jobs.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -12,6 +13,7 @@
 namespace cadre::job {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -55,11 +57,44 @@ class JobsTest : public testing::Test {
 TEST_F(JobsTest, ANodeWithAnotherSpecIsRefusedAndTheJobGoesOn) {
   Join(1, Spec("train"), "a");
   v1::JobSpec other = Spec("train");
-  other.add_command("--fast");
-  EXPECT_THAT(ClosedWith(Join(2, other, "b")), HasSubstr("command"));
+  other.mutable_restart()->set_max(7);
+  EXPECT_THAT(ClosedWith(Join(2, other, "b")), HasSubstr("restart.max"));
   EXPECT_EQ(PhaseOf("train"), v1::GATHERING);
   Join(3, Spec("train"), "b");
   EXPECT_EQ(PhaseOf("train"), v1::RUNNING);
+}
+
+// As torchrun takes them: an interpreter at another path, a server's and a client's arguments.
+TEST_F(JobsTest, CommandAndRoleAreEachNodesOwn) {
+  v1::JobSpec first = SpecOf("train", 3, 3, 0), second = first;
+  first.set_role("trainer");
+  second.set_role("reader");
+  second.add_command("--fast");
+  Join(1, first, "a");
+  Join(2, second, "b");
+  const Effects effects = Join(3, first, "c");
+  EXPECT_EQ(PhaseOf("train"), v1::RUNNING);
+  std::map<uint32_t, v1::Assign> assigns;
+  for (const auto& send : effects.send) {
+    if (send.message.has_assign())
+      assigns[send.message.assign().node_rank()] = send.message.assign();
+  }
+  ASSERT_EQ(assigns.size(), 3u);
+  EXPECT_EQ(assigns[0].role_first_rank(), 0u);
+  EXPECT_EQ(assigns[0].role_world_size(), 2u);
+  EXPECT_EQ(assigns[1].role_first_rank(), 0u);
+  EXPECT_EQ(assigns[1].role_world_size(), 1u);
+  EXPECT_EQ(assigns[2].role_first_rank(), 1u);
+  EXPECT_THAT(assigns[0].versions_differ(), AllOf(HasSubstr("the nodes run different commands: "),
+                                                  HasSubstr("--fast on b"), HasSubstr(" on a, c")));
+}
+
+TEST_F(JobsTest, OneRoleAndOneCommandNeedNoWords) {
+  Join(1, Spec("train"), "a");
+  for (const auto& send : Join(2, Spec("train"), "b").send) {
+    EXPECT_EQ(send.message.assign().role_world_size(), 0u);
+    EXPECT_EQ(send.message.assign().versions_differ(), "");
+  }
 }
 
 TEST_F(JobsTest, AMessageForAnotherJobThanItsSpecIsRefused) {

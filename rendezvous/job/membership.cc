@@ -29,6 +29,7 @@ v1::Record NodeAdmitted(const state::Job& job, const v1::NodeMessage& message) {
   node->set_master_addr(join.master_addr());
   node->set_master_port(join.master_port());
   if (join.has_versions()) *node->mutable_versions() = join.versions();
+  if (join.has_spec()) AddWhatDiffers(job.saved.spec(), join.spec(), node);
   if (join.has_adopt_timeout()) *node->mutable_adopt_timeout() = join.adopt_timeout();
   // One list is enough for the job.
   if (job.saved.expected_nodes().empty()) {
@@ -178,6 +179,7 @@ void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
       std::find(first, first + member.slots(), saved::RANK_ASSIGNED) != first + member.slots();
   if (state_.phase() == v1::RUNNING && unstarted) {
     *order.mutable_assign() = MakeAssign(state_, rank);
+    SetRole(RolePlaces(state_), rank, order.mutable_assign());
     out_.SendTo(node, std::move(order));
   }
 }

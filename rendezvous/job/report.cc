@@ -24,6 +24,8 @@ constexpr size_t kMaxPathBytes = 1024;
 constexpr size_t kMaxCallBytes = 128;
 // Of so many different ones on the nodes nobody reads more.
 constexpr size_t kMaxVersions = 4;
+// Of a command, which may have a thousand arguments.
+constexpr size_t kMaxProgramText = 300;
 
 std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
   const std::string error = ErrnoText(exit.exec_errno());
@@ -65,6 +67,23 @@ std::string HowItEnded(const state::Job& job, const v1::Failure& failure) {
   }
   return failure.evidence_size() == 0 ? rpc::HowItEnded(exit, failure.cause())
                                       : rpc::HowItEnded(exit, failure.cause(), failure.evidence(0));
+}
+
+// What a node starts, in one line.
+std::string ProgramText(const v1::JobSpec& spec) {
+  return OneLine(absl::StrJoin(spec.command(), " "), kMaxProgramText);
+}
+
+// "Python 3.11 on n1, n2; Python 3.12 on n3".
+std::string ByWhatTheyRun(std::map<std::string, std::vector<std::string>> nodes_by_it) {
+  std::vector<std::string> parts;
+  for (auto& [it, nodes] : nodes_by_it) {
+    if (parts.size() == kMaxVersions) break;
+    const size_t total = nodes.size();
+    nodes.resize(std::min(total, kFirstFew));
+    parts.push_back(absl::StrCat(it, " on ", FirstFew(nodes, total)));
+  }
+  return absl::StrJoin(parts, "; ");
 }
 
 std::string VersionsText(const v1::ProgramVersions& versions) {
@@ -190,27 +209,68 @@ v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t he
   return record;
 }
 
-std::string VersionsDiffer(const state::Job& job) {
+std::string NodesDiffer(const state::Job& job) {
   // Where one is not known it is not another one.
   std::set<std::string> pythons, torches;
-  std::map<std::string, std::vector<std::string>> nodes_by_versions;
+  std::map<std::string, std::vector<std::string>> nodes_by_versions, nodes_by_program;
   for (const saved::Member& member : job.generation.saved.members()) {
-    const auto node = job.nodes.find(member.node());
-    if (node == job.nodes.end() || !node->second.node().has_versions()) continue;
-    const v1::ProgramVersions& versions = node->second.node().versions();
+    const auto found = job.nodes.find(member.node());
+    if (found == job.nodes.end()) continue;
+    const saved::Node& node = found->second.node();
+    nodes_by_program[node.program()].push_back(member.node());
+    if (!node.has_versions()) continue;
+    const v1::ProgramVersions& versions = node.versions();
     if (!versions.python().empty()) pythons.insert(versions.python());
     if (!versions.torch().empty()) torches.insert(versions.torch());
     nodes_by_versions[VersionsText(versions)].push_back(member.node());
   }
-  if (pythons.size() < 2 && torches.size() < 2) return "";
-  std::vector<std::string> parts;
-  for (auto& [versions, nodes] : nodes_by_versions) {
-    if (parts.size() == kMaxVersions) break;
-    const size_t total = nodes.size();
-    nodes.resize(std::min(total, kFirstFew));
-    parts.push_back(absl::StrCat(versions, " on ", FirstFew(nodes, total)));
+  std::vector<std::string> differ;
+  if (nodes_by_program.size() > 1) {
+    // Its own is not said of a node that runs what the job does.
+    auto as_the_job = nodes_by_program.extract("");
+    if (!as_the_job.empty()) {
+      as_the_job.key() = ProgramText(job.saved.spec());
+      nodes_by_program.insert(std::move(as_the_job));
+    }
+    differ.push_back(absl::StrCat("the nodes run different commands: ",
+                                  ByWhatTheyRun(std::move(nodes_by_program))));
   }
-  return absl::StrCat("the program runs under different versions: ", absl::StrJoin(parts, "; "));
+  if (pythons.size() > 1 || torches.size() > 1) {
+    differ.push_back(absl::StrCat("the program runs under different versions: ",
+                                  ByWhatTheyRun(std::move(nodes_by_versions))));
+  }
+  return absl::StrJoin(differ, "; ");
+}
+
+void AddWhatDiffers(const v1::JobSpec& job, const v1::JobSpec& joining, saved::Node* node) {
+  if (joining.role() != job.role()) node->set_role(joining.role());
+  if (!std::equal(job.command().begin(), job.command().end(), joining.command().begin(),
+                  joining.command().end())) {
+    node->set_program(ProgramText(joining));
+  }
+}
+
+std::vector<RolePlace> RolePlaces(const state::Job& job) {
+  std::vector<RolePlace> places;
+  std::vector<const std::string*> roles;
+  std::map<std::string, uint32_t> sizes;
+  for (const saved::Member& member : job.generation.saved.members()) {
+    const auto node = job.nodes.find(member.node());
+    const bool own = node != job.nodes.end() && !node->second.node().role().empty();
+    roles.push_back(own ? &node->second.node().role() : &job.saved.spec().role());
+    uint32_t& size = sizes[*roles.back()];
+    places.push_back({size, 0});
+    size += member.slots();
+  }
+  if (sizes.size() < 2) return {};
+  for (size_t i = 0; i < places.size(); ++i) places[i].world_size = sizes[*roles[i]];
+  return places;
+}
+
+void SetRole(const std::vector<RolePlace>& places, uint32_t node_rank, v1::Assign* assign) {
+  if (places.empty()) return;
+  assign->set_role_first_rank(places[node_rank].first_rank);
+  assign->set_role_world_size(places[node_rank].world_size);
 }
 
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
@@ -228,7 +288,7 @@ v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
   assign.set_max_restarts(job.policy.restart_max);
   assign.set_run(job.saved.run());
   if (node_rank != 0) return assign;
-  assign.set_versions_differ(VersionsDiffer(job));
+  assign.set_versions_differ(NodesDiffer(job));
   for (const saved::Member& other : generation.saved.members()) {
     const auto node = job.nodes.find(other.node());
     // One that is gone has none any more.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/time.h"
@@ -49,9 +50,21 @@ v1::Record WorkerEnded(const state::Job& job, uint32_t rank,
 v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t held_port,
                        MonoTime at);
 
-// That the generation's nodes run the program under different versions of Python or PyTorch, in one
-// line; empty: as far as they say they do not.
-std::string VersionsDiffer(const state::Job& job);
+// That the generation's nodes run different commands, or under different versions of Python or
+// PyTorch, in one line; empty: as far as they say they do not.
+std::string NodesDiffer(const state::Job& job);
+
+// What of a joining node's spec is its own and not the job's: role and command.
+void AddWhatDiffers(const v1::JobSpec& job, const v1::JobSpec& joining, saved::Node* node);
+
+// Where the workers of a node stand among those of its role, by node rank. Empty: all have one
+// role.
+struct RolePlace {
+  uint32_t first_rank = 0;
+  uint32_t world_size = 0;
+};
+std::vector<RolePlace> RolePlaces(const state::Job& job);
+void SetRole(const std::vector<RolePlace>& places, uint32_t node_rank, v1::Assign* assign);
 
 // The orders that announce and end a generation to one of its nodes.
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank);

@@ -145,7 +145,7 @@ v1::JobProgress Outline(const v1::JobProgress& progress) {
 }
 
 // Who is waited for is the cluster's affair, but for a job that nobody submitted, where it may tell
-// in what a node's command differs.
+// in what a node's spec differs.
 bool ShowsWaiting(const v1::JobStatus& status) {
   return !status.user().empty() || status.phase() != v1::GATHERING;
 }

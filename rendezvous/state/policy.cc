@@ -5,7 +5,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -152,6 +151,7 @@ absl::Status CheckJoin(const v1::Join& join) {
   RETURN_IF_ERROR(CheckText("master_addr", join.master_addr()));
   RETURN_IF_ERROR(CheckText("versions.python", join.versions().python()));
   RETURN_IF_ERROR(CheckText("versions.torch", join.versions().torch()));
+  RETURN_IF_ERROR(CheckText("role", join.spec().role()));
   if (join.slots() < 1 || join.slots() > kMaxSlotsPerNode) {
     return absl::InvalidArgumentError(absl::StrCat("node ", join.node(), " offers ", join.slots(),
                                                    " slots; 1 to ", kMaxSlotsPerNode,
@@ -175,11 +175,6 @@ absl::Status CheckJoin(const v1::Join& join) {
 }
 
 absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining) {
-  if (!std::equal(job.command().begin(), job.command().end(), joining.command().begin(),
-                  joining.command().end())) {
-    return Differs("command", absl::StrCat("\"", absl::StrJoin(job.command(), " "), "\""),
-                   absl::StrCat("\"", absl::StrJoin(joining.command(), " "), "\""));
-  }
   if (job.nodes().min() != joining.nodes().min() || job.nodes().max() != joining.nodes().max()) {
     return Differs("nodes", NodesText(job.nodes()), NodesText(joining.nodes()));
   }

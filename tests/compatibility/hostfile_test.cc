@@ -1,5 +1,6 @@
 // cadre run --hostfile, on two nodes that are network namespaces. Needs root; skipped without.
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -72,6 +73,30 @@ TEST_F(HostfileTest, SlotsAreWorkers) {
   }
   // The token went by standard input.
   EXPECT_THAT(Said(*run), Not(HasSubstr("token")));
+}
+
+// As MPI's launchers do it. /bin/false is in the place of ssh.
+TEST_F(HostfileTest, ThisMachineNeedsNoSsh) {
+  char host[256] = "";
+  ASSERT_EQ(gethostname(host, sizeof(host)), 0);
+  for (const std::string& hosts :
+       {std::string("localhost:2\n"), absl::StrCat(host, " slots=2\n"),
+        absl::StrCat(kBridgeAddress, " slots=2\n"), std::string("root@127.0.0.1 slots=2\n")}) {
+    const auto run = Run(hosts, {"sh", "-c", "echo rank=$RANK of $WORLD_SIZE"}, "/bin/false");
+    EXPECT_EQ(run->Wait(kPatience), 0) << hosts << Said(*run);
+    EXPECT_THAT(run->standard_output(), HasSubstr("rank=1 of 2")) << Said(*run);
+  }
+  // Another user's processes are not ours to start.
+  const auto run = Run("nobody@localhost\n", {"true"}, "/bin/false");
+  EXPECT_EQ(run->Wait(kPatience), 1) << Said(*run);
+}
+
+TEST_F(HostfileTest, ThisMachineAndAnother) {
+  const auto run = Run("localhost:1\nnode2:1\n", {"sh", "-c", "echo rank=$RANK at $MASTER_ADDR"});
+  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  for (const char* line : {"rank=0 at 10.77.0.254", "rank=1 at 10.77.0.254"}) {
+    EXPECT_THAT(run->standard_output(), HasSubstr(line)) << Said(*run);
+  }
 }
 
 TEST_F(HostfileTest, WithCertificatesBothSidesShowThem) {

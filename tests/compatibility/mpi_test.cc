@@ -1,6 +1,7 @@
-// mpirun with a host file, on two nodes that are network namespaces. Needs root; skipped without.
+// mpirun with a host file, on nodes that are network namespaces. Needs root; skipped without.
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,9 +16,13 @@
 namespace cadre {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Minutes(4);
+// MPICH's mpirun, by its own name: Debian's mpirun is Open MPI's.
+constexpr char kHydra[] = "/usr/bin/mpiexec.hydra";
+constexpr char kSayWho[] = "echo I am $RANK of $WORLD_SIZE on $GROUP_RANK";
 
 class MpiTest : public testing::Test {
  protected:
@@ -27,8 +32,8 @@ class MpiTest : public testing::Test {
     mnist_ = std::filesystem::absolute("examples/mnist_cnn/mnist_cnn");
     plain_ = std::filesystem::absolute("examples/plain_cpp/plain_cpp");
     probe_ = std::filesystem::absolute("tests/end_to_end/runtime_probe");
-    entered_ = new absl::Status(NodeNetwork::EnterWith(2));
-    if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2"});
+    entered_ = new absl::Status(NodeNetwork::EnterWith(3));
+    if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2", "node3"});
   }
   void SetUp() override {
     if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
@@ -41,10 +46,17 @@ class MpiTest : public testing::Test {
   // On node 1, as a user there would.
   std::unique_ptr<Process> Mpirun(const std::string& arguments) {
     const std::string shell = MakeNodeShell();
+    return OnNode1(shell, absl::StrCat("mpirun --allow-run-as-root --mca plm_rsh_agent ", shell,
+                                       " --hostfile hosts -x HOME -x XDG_CACHE_HOME ", arguments));
+  }
+  std::unique_ptr<Process> Hydra(const std::string& arguments) {
+    const std::string shell = MakeNodeShell();
+    return OnNode1(shell,
+                   absl::StrCat(kHydra, " -launcher ssh -launcher-exec ", shell, " ", arguments));
+  }
+  std::unique_ptr<Process> OnNode1(const std::string& shell, const std::string& command) {
     ProcessOptions options;
-    options.argv = {shell, "node1",
-                    absl::StrCat("exec mpirun --allow-run-as-root --mca plm_rsh_agent ", shell,
-                                 " --hostfile hosts -x HOME -x XDG_CACHE_HOME ", arguments)};
+    options.argv = {shell, "node1", absl::StrCat("exec ", command)};
     options.env = {{"HOME", home_}, {"XDG_CACHE_HOME", MakeTempDir("cache")}};
     options.working_dir = home_;
     auto process = Process::Start(options);
@@ -112,6 +124,52 @@ TEST_F(MpiTest, NoLauncher_RanksSpreadOverTheNodesAreRefused) {
   const auto mpirun = Mpirun(absl::StrCat("-n 4 --map-by node ", plain_));
   EXPECT_EQ(mpirun->Wait(kPatience), 1) << Said(*mpirun);
   EXPECT_THAT(mpirun->standard_error(), HasSubstr("--map-by slot")) << Said(*mpirun);
+}
+
+// 5 ranks, 2 and 3: no node can tell by its own variables that there is another one.
+TEST_F(MpiTest, Hydra_NodesOfDifferentSizesAreOneJob) {
+  if (access(kHydra, X_OK) != 0) GTEST_SKIP() << "needs Debian's mpich";
+  const auto hydra =
+      Hydra(absl::StrCat("-hosts node1:2,node2:3 -np 5 ", cadre_, " run sh -c '", kSayWho, "'"));
+  EXPECT_EQ(hydra->Wait(kPatience), 0) << Said(*hydra);
+  for (const char* who : {"I am 0 of 5 on 0", "I am 1 of 5 on 0", "I am 2 of 5 on 1",
+                          "I am 3 of 5 on 1", "I am 4 of 5 on 1"}) {
+    EXPECT_THAT(hydra->standard_output(), HasSubstr(who)) << Said(*hydra);
+  }
+  // What the nodes told each other is gone.
+  EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
+}
+
+TEST_F(MpiTest, Hydra_RanksThatAreSpreadAreOneJobToo) {
+  if (access(kHydra, X_OK) != 0) GTEST_SKIP() << "needs Debian's mpich";
+  const auto hydra =
+      Hydra(absl::StrCat("-hosts node1,node2 -ppn 1 -np 3 ", cadre_, " run sh -c '", kSayWho, "'"));
+  EXPECT_EQ(hydra->Wait(kPatience), 0) << Said(*hydra);
+  EXPECT_THAT(hydra->standard_output(),
+              AllOf(HasSubstr("I am 0 of 3"), HasSubstr("I am 1 of 3"), HasSubstr("I am 2 of 3")))
+      << Said(*hydra);
+}
+
+// Nothing of this launch runs where mpirun does, so somebody else has to serve.
+TEST_F(MpiTest, MpirunsOwnNodeNeedNotTakePart) {
+  for (const auto& [hosts, ranks, last] :
+       {std::tuple{"node2 slots=2\n", 2, "I am 1 of 2 on 0"},
+        std::tuple{"node2 slots=2\nnode3 slots=1\n", 3, "I am 2 of 3 on 1"}}) {
+    std::ofstream(home_ + "/hosts") << hosts;
+    const auto mpirun =
+        Mpirun(absl::StrCat("-n ", ranks, " ", cadre_, " run sh -c '", kSayWho, "'"));
+    EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+    EXPECT_THAT(mpirun->standard_output(), HasSubstr(last)) << Said(*mpirun);
+  }
+}
+
+TEST_F(MpiTest, AProgramOfMpi_IsToldThatItIsAlone) {
+  std::ofstream(home_ + "/ranks.py") << "try:\n  from mpi4py import MPI\nexcept ImportError: 0\n";
+  const auto mpirun = Mpirun(absl::StrCat("-n 4 ", cadre_, " run ranks.py"));
+  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+  EXPECT_THAT(mpirun->standard_error(),
+              HasSubstr("imports mpi4py, for which each worker is rank 0"))
+      << Said(*mpirun);
 }
 
 // Every command of docs/from_mpirun.md.

@@ -61,9 +61,9 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadInputTest,
     ::testing::Values(
         BadCase{"UnknownFlag",
-                {"run", "--standalone", "--nproc-per-nod", "2", "/bin/true"},
+                {"run", "--standalone", "--nproc-per-nose", "2", "/bin/true"},
                 64,
-                {"--nproc-per-nod", "--nproc-per-node"}},
+                {"--nproc-per-nose", "--nproc-per-node"}},
         BadCase{"NoText",
                 {"run", "--standalone", "--role", "\xe9", "/bin/true"},
                 64,
@@ -264,9 +264,60 @@ TEST(BadProgramTest, WithoutItsInterpreter_SaysWhichIsMissing) {
 }
 
 TEST(BadProgramTest, NotExecutable_Status126) {
-  auto run = StartStandalone({"--", WriteFile("data", "x")});
-  EXPECT_EQ(run->Wait(), 126) << Said(*run);
-  EXPECT_THAT(run->standard_error(), HasSubstr("Permission denied"));
+  const std::string script = WriteFile("script", "#!/bin/sh\n");
+  for (const std::vector<std::string>& how : {std::vector<std::string>{"--", script},
+                                              {"--no-python", WriteFile("train", "import os\n")}}) {
+    auto run = StartStandalone(how);
+    EXPECT_EQ(run->Wait(), 126) << Said(*run);
+    EXPECT_THAT(run->standard_error(),
+                AllOf(HasSubstr("Permission denied"), HasSubstr(how[1] + " may not be executed"),
+                      HasSubstr("'python3 " + how[1] + "'")));
+  }
+}
+
+// As torchrun does.
+TEST(ProgramTest, APythonTextAFolderOrAZipFile_RunsUnderPython) {
+  const std::string program =
+      "import os, sys\nprint('trained', os.environ['RANK'], sys.argv[1:])\n";
+  const std::filesystem::path folder = MakeTempDir("program");
+  std::filesystem::create_directory(folder / "package");
+  std::ofstream(folder / "package/__main__.py") << program;
+  auto zip =
+      StartProgram("python3", {"-m", "zipapp", folder / "package", "-o", folder / "app.pyz"});
+  ASSERT_EQ(zip->Wait(), 0) << Said(*zip);
+  std::ofstream(folder / "train") << program;
+  for (const char* const name : {"package", "app.pyz", "train"}) {
+    const auto run = StartStandalone({folder / name, "--", "a"});
+    EXPECT_EQ(run->Wait(), 0) << Said(*run);
+    EXPECT_THAT(run->standard_output(), HasSubstr("trained 0 ['--', 'a']")) << name;
+  }
+}
+
+TEST(LogDirTest, NobodyAskedFor_IsWhereItCanBeWritten) {
+  const std::filesystem::path here = MakeTempDir("here"), there = MakeTempDir("there");
+  std::filesystem::create_symlink("absent/place", here / "logs");
+  const std::string line =
+      absl::StrCat("cd ", here.string(), " && exec ", std::filesystem::absolute(kCadre).string(),
+                   " run --standalone ");
+  auto run = StartProgram("sh", {"-c", line + "true"}, {{"TMPDIR", there}, {"CADRE_LOG_DIR", ""}});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr(absl::StrCat("logs are in ", there.string(), "/cadre-logs-")),
+                    HasSubstr("is a link to absent/place, which is not there")));
+  EXPECT_FALSE(std::filesystem::is_empty(there));
+  // Who asks for a place gets that, or an error.
+  run = StartProgram("sh", {"-c", line + "--log-dir logs true"});
+  EXPECT_EQ(run->Wait(), 64) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("is a link to absent/place, which is not there"));
+}
+
+TEST(CommandTest, OtherLaunchersWords_AreUnderstood) {
+  auto run = StartCadre({"stop", "train"});
+  EXPECT_EQ(run->Wait(), 64);
+  EXPECT_THAT(run->standard_error(), HasSubstr("unknown command 'stop'; did you mean 'cancel'?"));
+  run = StartCadre({"run", "--ndoes", "2", "true"});
+  EXPECT_EQ(run->Wait(), 64);
+  EXPECT_THAT(run->standard_error(), HasSubstr("did you mean '--nnodes'?"));
 }
 
 TEST(BadProgramTest, ADirectory_Status126) {

@@ -1,0 +1,154 @@
+// The node that is to serve a launch cannot do so where the others would look for it: it does so
+// elsewhere, or they hear why not. Two nodes, as network namespaces, with the variables of a Slurm
+// step. Needs root; skipped without.
+#include <signal.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_matchers.h"
+#include "base/token.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/launch.h"
+#include "tests/testing/node_network.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+// Less than anybody would wait for a node that is missing.
+constexpr absl::Duration kSoon = absl::Seconds(20);
+constexpr char kHold[] =
+    "import socket, sys; s = socket.socket(); s.setsockopt(1, 2, 1); "
+    "s.bind(('0.0.0.0', int(sys.argv[1]))); s.listen(); print('held', flush=True); "
+    "sys.stdin.read(); s.accept(); s.accept()";
+
+class FirstNodeTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    entered_ = new absl::Status(NodeNetwork::EnterWith(2));
+    if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2", "node3"});
+  }
+  void SetUp() override {
+    if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
+    ASSERT_OK(*entered_);
+  }
+
+  // The launcher of one of two nodes, `rank` counting from 0.
+  std::unique_ptr<Process> Start(int rank, const std::vector<std::string>& arguments,
+                                 const std::map<std::string, std::string>& more = {}) {
+    ProcessOptions options;
+    options.argv = NodeNetwork::Inside(rank + 1);
+    options.argv.insert(options.argv.end(), {kCadre, "run", "--no-progress"});
+    options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+    options.env = {{"HOME", home_},
+                   {"CADRE_LOG_DIR", MakeTempDir("logs")},
+                   {"SLURM_JOB_ID", "17"},
+                   {"SLURM_STEP_ID", "0"},
+                   {"SLURM_STEP_NODELIST", "node[1-2]"},
+                   {"SLURM_NODEID", absl::StrCat(rank)}};
+    for (const auto& [name, value] : more) options.env[name] = value;
+    auto process = Process::Start(options);
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+  // Somebody on node 1 who has that port until the process is killed.
+  static std::unique_ptr<Process> Hold(const std::string& port) {
+    ProcessOptions options;
+    options.argv = NodeNetwork::Inside(1);
+    options.argv.insert(options.argv.end(), {"python3", "-c", kHold, port});
+    auto process = Process::Start(options);
+    EXPECT_OK(process);
+    EXPECT_TRUE((*process)->WaitForLine("held").has_value()) << Said(**process);
+    return *std::move(process);
+  }
+  // Where the first node says that it serves.
+  static std::string PortIn(Process& first) {
+    const auto line = first.WaitForLine("serving the rendezvous at ");
+    EXPECT_TRUE(line.has_value()) << Said(first);
+    const std::vector<std::string> parts = absl::StrSplit(line.value_or(""), ':');
+    return parts.back();
+  }
+  static void ExpectBothRan(Process& first, Process& second) {
+    EXPECT_EQ(first.Wait(kPatience), 0) << Said(first);
+    EXPECT_EQ(second.Wait(kPatience), 0) << Said(second);
+    EXPECT_THAT(first.standard_output(), HasSubstr("rank 0 of 2"));
+    EXPECT_THAT(second.standard_output(), HasSubstr("rank 1 of 2"));
+  }
+
+  const std::vector<std::string> program_ = {"sh", "-c", "echo rank $RANK of $WORLD_SIZE"};
+  const std::string home_ = MakeTempDir("home");
+  static absl::Status* entered_;
+};
+absl::Status* FirstNodeTest::entered_;
+
+TEST_F(FirstNodeTest, ItsPortIsTaken_AnotherOneIsFound) {
+  auto first = Start(0, program_), second = Start(1, program_);
+  const std::string port = PortIn(*first);
+  ExpectBothRan(*first, *second);
+  const auto stranger = Hold(port);
+  first = Start(0, program_);
+  second = Start(1, program_);
+  EXPECT_NE(PortIn(*first), port);
+  ExpectBothRan(*first, *second);
+  EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
+}
+
+// As where the list has names of another network.
+TEST_F(FirstNodeTest, ItsNameIsNotItsOwn_TheOthersHearItsAddress) {
+  for (const char* list : {"node3,node2", "nowhere,node2"}) {
+    const auto first = Start(0, program_, {{"SLURM_STEP_NODELIST", list}});
+    const auto second = Start(1, program_, {{"SLURM_STEP_NODELIST", list}});
+    ExpectBothRan(*first, *second);
+  }
+}
+
+// A script that is not there; a state that cannot be kept, which shows when it is to serve.
+TEST_F(FirstNodeTest, ItCannotServe_TheOthersHearWhyAtOnce) {
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"absent.py"}, {"--state-dir", "/proc/absent", "true"}}) {
+    const auto second = Start(1, program_);
+    const auto first = Start(0, wrong);
+    EXPECT_GT(first->Wait(kSoon).value_or(0), 0) << Said(*first);
+    EXPECT_EQ(second->Wait(kSoon), 69) << Said(*second);
+    EXPECT_THAT(
+        second->standard_error(),
+        AllOf(HasSubstr("the node that is to serve the rendezvous cannot: "), HasSubstr("absent")));
+    std::filesystem::remove_all(home_ + "/.cadre");
+  }
+}
+
+// Where all know the port from elsewhere it cannot be another one. First this node is told to
+// serve, then it has the address that was named.
+TEST_F(FirstNodeTest, AFixedPortThatBecomesFree_IsTakenThen) {
+  const std::string token = home_ + "/token";
+  ASSERT_OK(WriteTokenFile(token, RandomToken()));
+  const std::vector<std::string> told = {"--token-file", token};
+  const std::vector<std::string> named = {"--token-file", token, "--rdzv-endpoint",
+                                          absl::StrCat("node1:", FreePort())};
+  for (const std::vector<std::string>& flags : {told, named}) {
+    std::vector<std::string> arguments = flags;
+    arguments.insert(arguments.end(), program_.begin(), program_.end());
+    auto first = Start(0, arguments), second = Start(1, arguments);
+    const std::string port = PortIn(*first);
+    ExpectBothRan(*first, *second);
+    const auto stranger = Hold(port);
+    first = Start(0, arguments);
+    EXPECT_TRUE(first->WaitForLine("is in use").has_value()) << Said(*first);
+    stranger->Kill(SIGKILL);
+    second = Start(1, arguments);
+    ExpectBothRan(*first, *second);
+  }
+}
+
+}  // namespace
+}  // namespace cadre
