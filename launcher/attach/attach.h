@@ -35,7 +35,8 @@ struct Attachment {
   // What --token-file gave, where it was named and is needed; it can be read but once where that is
   // the standard input.
   std::string token;
-  // The file with the launch's token; whoever serves removes it at the end. Empty: there is none.
+  // The file with the launch's token; whoever serves removes it at the end, and leaves how the
+  // launch ended beside it (launch_end.h). Empty: there is none.
   std::string launch_token_file;
   // Address under which other nodes reach this one's workers.
   std::string address;

@@ -293,6 +293,7 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   record.mutable_job_ended()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("ended, ", rpc::PhaseName(outcome), message.empty() ? "" : ": ", message));
+  live_.ended_here = true;
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
   live_.suspicion.given_up.reset();

@@ -113,6 +113,7 @@ bool Jobs::IsOfEndedJob(const v1::NodeMessage& message) const {
   const Job* job = Find(message.job());
   if (job == nullptr || !state::HasEnded(job->view().job.phase())) return false;
   if (message.generation() != 0) return true;
+  if (context_.config.runs_once && job->view().live.ended_here) return true;
   const auto& nodes = job->view().job.nodes;
   const auto node = nodes.find(message.join().node());
   return node != nodes.end() && node->second.node().incarnation() == message.incarnation();

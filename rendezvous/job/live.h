@@ -69,6 +69,8 @@ struct Live {
   uint64_t checkpoint_asked = 0;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;
+  // It ended in this life of the server.
+  bool ended_here = false;
   // Something happened after which the job is to be advanced.
   bool touched = false;
   // When it is to be advanced though nothing happens.
