@@ -238,7 +238,7 @@ void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::s
 }
 
 void Jobs::Granted(const std::string& name) {
-  With(name, [](Job& job) { job.Touch(true); });
+  With(name, [](Job& job) { job.Granted(); });
 }
 
 void Jobs::LauncherEnded(const std::string& name, const std::string& node, const std::string& how) {
