@@ -57,8 +57,10 @@ struct Ending {
   MonoTime kill_at = MonoTime::Never();    // when the grace ends
   MonoTime scan_at = MonoTime::Never();    // next look for survivors where cgroups do not tell
   MonoTime report_at = MonoTime::Never();  // what SIGKILL has not ended by then
-  std::set<pid_t> remains;                 // of which that was said
-  ScopedFd cgroup_events;                  // watched once the process has exited
+  MonoTime told_by = MonoTime::Never();    // from then on also what would end by itself
+  bool looks_again = false;  // nobody asks, but something may have come to stand still
+  std::set<pid_t> remains;   // of which that was said
+  ScopedFd cgroup_events;    // watched once the process has exited
 };
 
 // What a process that has ended wrote to files. The file thread's until `done`.

@@ -16,8 +16,11 @@
 
 namespace cadre::supervisor {
 
-// Processes that SIGKILL has not ended after this long are reported (RemainsFrame).
+// Processes that SIGKILL has not ended after this long are reported (RemainsFrame): those that wait
+// in the kernel. On a machine that is overloaded, or has much memory to take back, others need
+// longer.
 inline constexpr absl::Duration kRemainsAfter = absl::Seconds(5);
+inline constexpr absl::Duration kRunningRemainsAfter = absl::Minutes(1);
 // How often /proc is searched for survivors where cgroups do not tell, and once they are reported.
 inline constexpr absl::Duration kScanInterval = absl::Milliseconds(10);
 inline constexpr absl::Duration kScanForRemains = absl::Seconds(1);
@@ -34,8 +37,9 @@ void SetHoldTimer(State& state);
 // When to call AdvanceGroups again though nothing happened.
 MonoTime NextDeadline(const State& state);
 
-// The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up.
-// DEADLINE_EXCEEDED: names what is left.
+// The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up. For
+// what only waits for a processor it waits kRunningRemainsAfter. DEADLINE_EXCEEDED: names what is
+// left.
 absl::Status ShutDown(State& state);
 
 }  // namespace cadre::supervisor
