@@ -48,9 +48,10 @@ enum class Source : uint8_t {
 struct Ending {
   bool asked = false;   // by a StopFrame, or because its hold is over
   bool warned = false;  // it got SIGTERM, and has until kill_at
+  bool alone = false;   // nothing that it started got that with it
   bool killed = false;  // SIGKILL came from us: no sign of the kernel's memory killer
   // The process died of that SIGTERM, as a script's shell does, so it waited for nothing that it
-  // had started: the rest of the grace is for what is left in its process group.
+  // had started: that gets SIGTERM now, and the rest of the grace is for its process group.
   bool outlived = false;
   // Then it is killed, asked for or not. Of BootNow(), unlike all others.
   MonoTime hold_until = MonoTime::Never();

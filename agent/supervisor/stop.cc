@@ -8,12 +8,16 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "agent/supervisor/hold_clock.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
@@ -25,12 +29,24 @@ namespace {
 
 constexpr int kShutDownPollMs = 2;
 
-// The process group where there is one; the process alone before it has made its session.
-void SendSignal(const Group& group, int signal) {
-  if (group.exited || group.pid == 0) return;
-  if (kill(-group.pid, signal) != 0 && errno == ESRCH && group.pidfd.ok()) {
-    SignalPidfd(group.pidfd.get(), signal);
-  }
+// Whether the process is a script's shell: it passes no signal on to what it waits for.
+bool IsShell(pid_t pid) {
+  std::error_code error;
+  const std::string program =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/exe"), error).filename();
+  static constexpr absl::string_view kShells[] = {"ash", "bash",  "busybox", "csh", "dash", "fish",
+                                                  "ksh", "ksh93", "mksh",    "sh",  "tcsh", "zsh"};
+  return std::find(std::begin(kShells), std::end(kShells), program) != std::end(kShells);
+}
+
+// To the process alone: what it has started is its own affair, and a rank that saves its state
+// needs its data loaders for that. False: a shell's process group got it.
+bool SendSignal(const Group& group, int signal) {
+  if (group.exited || group.pid == 0) return true;
+  // Before it has made its session there is no group.
+  if (IsShell(group.pid) && kill(-group.pid, signal) == 0) return false;
+  if (!group.pidfd.ok() || SignalPidfd(group.pidfd.get(), signal) != 0) kill(group.pid, signal);
+  return true;
 }
 
 // Whether what has the rest of its process's grace is still there. A stranger with the process's
@@ -260,7 +276,7 @@ void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
   group->ending.kill_at = std::min(group->ending.kill_at, now + absl::Milliseconds(stop.grace_ms));
   if (!group->ending.asked && stop.grace_ms > 0) {
     // SIGCONT after SIGTERM: a stopped process acts on nothing else.
-    for (const int signal : {SIGTERM, SIGCONT}) SendSignal(*group, signal);
+    for (const int signal : {SIGTERM, SIGCONT}) group->ending.alone = SendSignal(*group, signal);
     group->ending.warned = !group->exited;
   }
   group->ending.asked = true;

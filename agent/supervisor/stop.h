@@ -1,6 +1,8 @@
 // Ends groups: SIGTERM and SIGCONT, after the grace SIGKILL to everything, and AllGone once nothing
-// is left, however long that takes. The grace ends with the group's process, or, where that died of
-// SIGTERM itself (a script's shell), with its process group. Supervisor's thread only.
+// is left, however long that takes. Signals are for the group's process alone, but for a shell,
+// which passes none on, for all of its process group. The grace ends with the process, or, where
+// that died of SIGTERM itself, with its process group, which gets SIGTERM then. Supervisor's thread
+// only.
 //
 // What a group's process has started is found by its cgroup; where there are none, or it was moved
 // out of it, by its session and by the marker in its environment. What has left all three can be
