@@ -17,6 +17,9 @@ class Display {
   // Whole lines of a worker, prefixed, each with its '\n'. `to_stderr`: which stream they came
   // from.
   virtual void WorkerLines(const std::string& lines, bool to_stderr) = 0;
+  // Whether more of the workers' lines may come: who reads them keeps up, or has stood still for so
+  // long that some are left out.
+  virtual bool TakesLines() { return true; }
   virtual void Line(const std::string& line) = 0;  // a line of the launcher's own
   virtual void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) = 0;
   virtual void Finish(const Exit& exit) = 0;

@@ -36,6 +36,7 @@ class RunDisplay : public agent::Display {
   RunDisplay(RunDisplayOptions options, OutputWriter& writer);
 
   void WorkerLines(const std::string& lines, bool to_stderr) override;
+  bool TakesLines() override { return writer_.HasRoom(); }
   void Line(const std::string& line) override;
   void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
   void Finish(const agent::Exit& exit) override;

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -93,6 +94,17 @@ TEST(RunTest, TwoRunsOfOneName_EachKeepsItsOutputAndTheNewestIsWhereTheJobIs) {
   EXPECT_EQ(output(*runs.begin(), 1), "first\n");
   EXPECT_EQ(output(*runs.begin(), 2), "first\n");
   EXPECT_THAT(ReadFileOrEmpty(*runs.begin() + "/verdict.json"), HasSubstr("\"FAILED\""));
+}
+
+TEST(RunTest, MuchMoreThanMayWait_IsWholeInAPipeThatIsRead) {
+  constexpr int kLines = 2500000;
+  auto run = StartStandalone(
+      {"--nproc-per-node", "1", "--", "/bin/sh", "-c", absl::StrCat("seq 1 ", kLines)});
+  EXPECT_EQ(run->Wait(), 0) << run->standard_error();
+  const std::string& out = run->standard_output();
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), kLines);
+  EXPECT_TRUE(absl::EndsWith(out, absl::StrCat("] ", kLines, "\n"))) << out.substr(out.size() - 99);
+  EXPECT_THAT(run->standard_error(), Not(HasSubstr("left out")));
 }
 
 TEST(RunTest, OutputToAFullDevice_IsSaidAndTheStatusIsTheWorkers) {
