@@ -33,6 +33,9 @@ namespace {
 // A machine that has slept for less has not slept: two clocks are never read at one moment.
 constexpr absl::Duration kShortestSleep = absl::Milliseconds(10);
 
+// Between two looks whether the display takes more.
+constexpr absl::Duration kDisplayPause = absl::Milliseconds(5);
+
 // What a log directory that does not answer delays the end of a launcher.
 constexpr absl::Duration kExitFilesLimit = absl::Seconds(5);
 
@@ -208,14 +211,18 @@ absl::Status Daemon::Loop() {
 
 Daemon::Ready Daemon::Wait() {
   const WorkerSupervisor& supervisor = workers_->worker_supervisor();
-  const short supervisor_events = POLLIN | (supervisor.WantsWrite() ? POLLOUT : 0);
+  // Workers wait for who reads what they write.
+  const bool takes = display_.TakesLines();
+  const short supervisor_events =
+      static_cast<short>((takes ? POLLIN : 0) | (supervisor.WantsWrite() ? POLLOUT : 0));
   pollfd fds[] = {
       {signals_->fd(), POLLIN, 0},
       {local_->fd(), POLLIN, 0},
       {supervisor.fd(), supervisor_events, 0},
       {queue_->fd(), POLLIN, 0},
   };
-  const MonoTime until = std::min(core_->NextDeadline(), workers_->next_poll());
+  const MonoTime until = std::min({core_->NextDeadline(), workers_->next_poll(),
+                                   takes ? MonoTime::Never() : MonoNow() + kDisplayPause});
   const bool forever = until == MonoTime::Never();
   timespec timeout = {};
   if (!forever) timeout = absl::ToTimespec(std::max(until - MonoNow(), absl::ZeroDuration()));

@@ -26,6 +26,9 @@ class Display {
   virtual void CurrentLine(uint32_t /*local_rank*/, const std::string& /*line*/) {}
   // What this node's workers say besides their progress, before the Status() with it.
   virtual void Extra(const ProgressExtra& /*extra*/) {}
+  // Whether more of the workers' lines may come: who reads them keeps up, or has stood still for so
+  // long that some are left out.
+  virtual bool TakesLines() { return true; }
   virtual void Line(const std::string& line) = 0;  // a line of the launcher's own
   virtual void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) = 0;
   virtual void Finish(const Exit& exit) = 0;

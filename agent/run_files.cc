@@ -156,12 +156,16 @@ absl::Status WriteFile(const std::string& path, absl::string_view content) {
   return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
 }
 
+absl::Status WriteVerdictFile(const std::string& path, const v1::Verdict& verdict) {
+  ASSIGN_OR_RETURN(const std::string json, ToJson(verdict));
+  return WriteFile(path, json);
+}
+
 absl::Status WriteVerdict(const std::string& run_directory, const v1::Verdict& verdict,
                           const v1::Timeline& timeline) {
   RETURN_IF_ERROR(MakeDirectories(run_directory));
-  ASSIGN_OR_RETURN(const std::string verdict_json, ToJson(verdict));
   ASSIGN_OR_RETURN(const std::string timeline_json, ToJson(timeline));
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(run_directory, "/verdict.json"), verdict_json));
+  RETURN_IF_ERROR(WriteVerdictFile(absl::StrCat(run_directory, "/verdict.json"), verdict));
   RETURN_IF_ERROR(WriteFile(absl::StrCat(run_directory, "/timeline.json"), timeline_json));
   RETURN_IF_ERROR(LinkToRun(run_directory, "verdict.json"));
   return LinkToRun(run_directory, "timeline.json");

@@ -37,6 +37,9 @@ absl::Status LinkDirectory(const std::string& path, const std::string& to);
 absl::Status WriteVerdict(const std::string& run_directory, const v1::Verdict& verdict,
                           const v1::Timeline& timeline);
 
+// The verdict alone, as in verdict.json, at this path.
+absl::Status WriteVerdictFile(const std::string& path, const v1::Verdict& verdict);
+
 // Removes the names verdict.json and timeline.json in a directory, so that those of an earlier run
 // are not taken for this one's.
 absl::Status RemoveVerdict(const std::string& directory);

@@ -1,6 +1,7 @@
 #include "base/user_directory.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,9 +41,20 @@ absl::StatusOr<std::string> RuntimeDirectory() {
   return MakeOwn(absl::StrCat(usable ? runtime : "/tmp", "/cadre-", geteuid()), "XDG_RUNTIME_DIR");
 }
 
+std::string UserHome() {
+  const char* const home = getenv("HOME");
+  if (home != nullptr && home[0] != '\0') return home;
+  // What is longer than that is no home.
+  char text[4096];
+  passwd entry;
+  passwd* found = nullptr;
+  if (getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) != 0 || found == nullptr) return "";
+  return found->pw_dir;
+}
+
 absl::StatusOr<std::string> HomeDirectory() {
-  const char* home = getenv("HOME");
-  if (home == nullptr || home[0] != '/') {
+  const std::string home = UserHome();
+  if (home.empty() || home[0] != '/') {
     return absl::FailedPreconditionError("HOME is not set to a directory");
   }
   return MakeOwn(absl::StrCat(home, "/.cadre"), "HOME");

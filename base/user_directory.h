@@ -14,9 +14,13 @@ namespace cadre {
 // On this machine: ${XDG_RUNTIME_DIR:-/tmp}/cadre-<uid>.
 absl::StatusOr<std::string> RuntimeDirectory();
 
-// On every machine where the user's home is the same: $HOME/.cadre. FAILED_PRECONDITION: HOME is
-// not set.
+// On every machine where the user's home is the same: UserHome()/.cadre. FAILED_PRECONDITION: this
+// user has no home.
 absl::StatusOr<std::string> HomeDirectory();
+
+// $HOME, or, where that is not set (batch systems may start programs without it), what the user
+// database says. Empty: neither says it. May wait for a directory service.
+std::string UserHome();
 
 }  // namespace cadre
 

@@ -1,5 +1,6 @@
 #include "base/user_directory.h"
 
+#include <pwd.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +42,21 @@ TEST_F(UserDirectoryTest, WhereNoneCanBeMadeTheVariableToSetIsSaid) {
   EXPECT_THAT(std::string(HomeDirectory().status().message()),
               AllOf(StartsWith("cannot make " + File() + "/.cadre: "),
                     EndsWith("; set HOME to a directory of yours")));
+}
+
+TEST_F(UserDirectoryTest, WithoutHOMEThePasswordEntryHasIt) {
+  const passwd* const entry = getpwuid(geteuid());
+  ASSERT_NE(entry, nullptr);
+  const std::string home = entry->pw_dir;
+  setenv("HOME", path_.c_str(), 1);
+  EXPECT_EQ(UserHome(), path_);
+  for (const bool set : {true, false}) {
+    if (set) setenv("HOME", "", 1);
+    if (!set) unsetenv("HOME");
+    EXPECT_EQ(UserHome(), home);
+  }
+  setenv("HOME", "no/path", 1);
+  EXPECT_THAT(HomeDirectory(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(UserDirectoryTest, WhatIsNotThisUsersAloneIsRefused) {

@@ -17,6 +17,7 @@
 #include "agent/supervisor/processes/process_scan.h"
 #include "base/clock.h"
 #include "base/scoped_fd.h"
+#include "base/user_directory.h"
 
 namespace cadre::agent {
 namespace {
@@ -52,8 +53,8 @@ int Start(const std::vector<std::string>& tool, int output, pid_t* pid) {
   std::vector<char*> argv;
   for (const std::string& word : tool) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  const char* const home = getenv("HOME");
-  const std::string home_entry = absl::StrCat("HOME=", home == nullptr ? "/" : home);
+  const std::string home = UserHome();
+  const std::string home_entry = absl::StrCat("HOME=", home.empty() ? "/" : home);
   const char* const environment[] = {"PATH=/usr/bin:/bin", "DEBUGINFOD_URLS=", "LC_ALL=C",
                                      home_entry.c_str(), nullptr};
   posix_spawn_file_actions_t files;

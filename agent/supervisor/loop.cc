@@ -86,37 +86,39 @@ bool FlushToAgent(State& state) {
   return true;
 }
 
-// Not for a file thread that stands still: then what the files do not take is left out.
-bool MustWait(State& state, MonoTime now) {
-  return !state.files.HasRoom(kMaxReadBytes) && !state.files.StandsStill(now);
+// A worker that writes faster than its file takes it waits as it would for the file itself, and so
+// it does for whoever reads what the agent shows. Not where those stand still: then it is left out.
+bool MustWait(State& state, const CapturedStream& stream, MonoTime now) {
+  const bool on_file = stream.log() != nullptr && !state.files.HasRoom(kMaxReadBytes) &&
+                       !state.files.StandsStill(now);
+  return on_file || (stream.forwarded() && state.outbox.HasEnough(now));
 }
 
 void ResumeStreams(State& state, MonoTime now) {
   for (auto& [serial, group] : state.groups) {
     for (const auto& [stream, source] : {std::pair(&group.standard_output, Source::kStdout),
                                          std::pair(&group.standard_error, Source::kStderr)}) {
-      if (!stream->paused) continue;
-      if (MustWait(state, now)) return;
+      if (!stream->paused || MustWait(state, *stream, now)) continue;
       stream->paused = false;
       state.Watch(stream->fd(), source, serial, EPOLLIN);
     }
   }
 }
 
-// A stream that waits goes on once the file thread stands still.
+// A stream that waits goes on once the file thread, or the agent, stands still.
 MonoTime NextResumption(const State& state) {
   const bool waits = std::any_of(state.groups.begin(), state.groups.end(), [](const auto& group) {
     return group.second.standard_output.paused || group.second.standard_error.paused;
   });
-  return waits ? state.files.StandsStillAt() : MonoTime::Never();
+  return waits ? std::min(state.files.StandsStillAt(), state.outbox.GivesUpAt())
+               : MonoTime::Never();
 }
 
 void HandleStream(State& state, uint64_t serial, CapturedStream Group::*stream) {
   const auto found = state.groups.find(serial);
   if (found == state.groups.end() || !(found->second.*stream).open()) return;
   CapturedStream& captured = found->second.*stream;
-  // A worker that writes faster than its file takes it waits as it would for the file itself.
-  if (captured.log() != nullptr && MustWait(state, MonoNow())) {
+  if (stream != &Group::progress && MustWait(state, captured, MonoNow())) {
     captured.paused = true;
     return state.Unwatch(captured.fd());
   }
@@ -218,12 +220,12 @@ absl::Status RunLoop(State& state) {
     if (!agent_lost) {
       AdvanceStarts(state, MonoNow());
       AdvanceExits(state, MonoNow());
-      ResumeStreams(state, MonoNow());
       AdvanceTemplates(state, MonoNow());
       AdvanceWarmStarts(state, MonoNow());
       AdvanceGroups(state, MonoNow());
     }
     agent_lost = agent_lost || !FlushToAgent(state);
+    if (!agent_lost) ResumeStreams(state, MonoNow());
     goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsAbandoned(state, MonoNow());
   }
   StopListening(state);

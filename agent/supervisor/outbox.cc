@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
+
 namespace cadre::supervisor {
 namespace {
 
@@ -14,7 +16,9 @@ constexpr size_t kKeptCapacity = 1 << 20;
 }  // namespace
 
 void Outbox::Send(const Frame& frame) {
-  if (!broken_) queue_ += EncodeFrame(frame, version_);
+  if (broken_) return;
+  if (empty()) taken_at_ = MonoNow();
+  queue_ += EncodeFrame(frame, version_);
 }
 
 bool Outbox::SendOutput(const OutputFrame& frame) {
@@ -45,7 +49,9 @@ bool Outbox::Flush() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (n < 0) broken_ = true;
-    if (n > 0) used_ += static_cast<size_t>(n);
+    if (n <= 0) continue;
+    used_ += static_cast<size_t>(n);
+    taken_at_ = MonoNow();
   }
   if (broken_ || empty()) {
     queue_.clear();

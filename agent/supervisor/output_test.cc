@@ -71,6 +71,15 @@ TEST(OutputTest, AMegabyteArrivesWholeThoughTheAgentReadsLate) {
   EXPECT_EQ(IndexOfExit(rig), rig.frames.size() - 1);
 }
 
+// It waits for an agent that reads more slowly than it writes.
+TEST(OutputTest, FarMoreThanTheQueueArrivesWhole) {
+  SupervisorRig rig;
+  constexpr size_t kBytes = 64 << 20;
+  rig.Run(rig.Shell(absl::StrCat("head -c ", kBytes, " /dev/zero; echo end >&2")));
+  EXPECT_EQ(rig.Output(kStdoutStream).size(), kBytes);
+  EXPECT_EQ(rig.Dropped(kStdoutStream), 0u);
+}
+
 TEST(OutputTest, AnAgentThatDoesNotReadLosesBytesButHoldsNobodyUp) {
   SupervisorRig rig;
   constexpr size_t kBytes = 64 << 20;

@@ -109,7 +109,11 @@ void HandleExit(State& state, uint64_t serial) {
   Ending& ending = group.ending;
   ending.outlived =
       ending.warned && !ending.killed && info.si_code != CLD_EXITED && info.si_status == SIGTERM;
-  if (!ending.outlived) kill(-group.pid, SIGKILL);
+  if (!ending.outlived) {
+    kill(-group.pid, SIGKILL);
+  } else if (ending.alone) {
+    for (const int signal : {SIGTERM, SIGCONT}) kill(-group.pid, signal);
+  }
   PassOnOutput(state, group);
 
   group.end.last_lines = group.standard_error.Tail();

@@ -1,6 +1,8 @@
 // Processes that SIGKILL does not end, with the real supervisor and the freezer of cgroup v1. Each
 // test runs with cgroups where the machine has them, and without.
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <memory>
@@ -93,6 +95,27 @@ TEST_P(RemainsTest, AreReportedAfterFiveSeconds_AndAwaited) {
   ASSERT_OK(freezer_->Thaw());
   rig_->Until([&] { return rig_->AllGoneCount() == 1; });
   EXPECT_EQ(rig_->Exit()->signal, SIGKILL);
+}
+
+// It is dead, and whoever traces it does not take note.
+TEST_P(RemainsTest, AZombieDoesNotOutliveSigkill) {
+  rig_->Send(rig_->Shell("echo $$; exec sleep 1000", 2));
+  pid_t traced = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(rig_->Lines(1, 2)[0], &traced));
+  ASSERT_EQ(ptrace(PTRACE_SEIZE, traced, nullptr, nullptr), 0);
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  rig_->Send(StopFrame{2, 0});
+  rig_->Send(StopFrame{1, 0});
+  // Nor has the traced one, which was killed before, been reported then.
+  ExpectNames(pid, NextRemains());
+  for (const Frame& frame : rig_->frames) {
+    const auto* remains = std::get_if<RemainsFrame>(&frame);
+    EXPECT_TRUE(remains == nullptr || remains->group == 1u);
+  }
+  EXPECT_EQ(InspectProcess(traced)->state, 'Z');
+  EXPECT_EQ(waitpid(traced, nullptr, __WALL), traced);
+  ASSERT_OK(freezer_->Thaw());
+  rig_->Until([&] { return rig_->AllGoneCount() == 2; });
 }
 
 TEST_P(RemainsTest, OfAWorkerThatHasEnded_AreReportedToo) {

@@ -48,17 +48,20 @@ enum class Source : uint8_t {
 struct Ending {
   bool asked = false;   // by a StopFrame, or because its hold is over
   bool warned = false;  // it got SIGTERM, and has until kill_at
+  bool alone = false;   // nothing that it started got that with it
   bool killed = false;  // SIGKILL came from us: no sign of the kernel's memory killer
   // The process died of that SIGTERM, as a script's shell does, so it waited for nothing that it
-  // had started: the rest of the grace is for what is left in its process group.
+  // had started: that gets SIGTERM now, and the rest of the grace is for its process group.
   bool outlived = false;
   // Then it is killed, asked for or not. Of BootNow(), unlike all others.
   MonoTime hold_until = MonoTime::Never();
   MonoTime kill_at = MonoTime::Never();    // when the grace ends
   MonoTime scan_at = MonoTime::Never();    // next look for survivors where cgroups do not tell
   MonoTime report_at = MonoTime::Never();  // what SIGKILL has not ended by then
-  std::set<pid_t> remains;                 // of which that was said
-  ScopedFd cgroup_events;                  // watched once the process has exited
+  MonoTime told_by = MonoTime::Never();    // from then on also what would end by itself
+  bool looks_again = false;  // nobody asks, but something may have come to stand still
+  std::set<pid_t> remains;   // of which that was said
+  ScopedFd cgroup_events;    // watched once the process has exited
 };
 
 // What a process that has ended wrote to files. The file thread's until `done`.

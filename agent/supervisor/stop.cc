@@ -8,12 +8,16 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "agent/supervisor/hold_clock.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
@@ -25,12 +29,24 @@ namespace {
 
 constexpr int kShutDownPollMs = 2;
 
-// The process group where there is one; the process alone before it has made its session.
-void SendSignal(const Group& group, int signal) {
-  if (group.exited || group.pid == 0) return;
-  if (kill(-group.pid, signal) != 0 && errno == ESRCH && group.pidfd.ok()) {
-    SignalPidfd(group.pidfd.get(), signal);
-  }
+// Whether the process is a script's shell: it passes no signal on to what it waits for.
+bool IsShell(pid_t pid) {
+  std::error_code error;
+  const std::string program =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/exe"), error).filename();
+  static constexpr absl::string_view kShells[] = {"ash", "bash",  "busybox", "csh", "dash", "fish",
+                                                  "ksh", "ksh93", "mksh",    "sh",  "tcsh", "zsh"};
+  return std::find(std::begin(kShells), std::end(kShells), program) != std::end(kShells);
+}
+
+// To the process alone: what it has started is its own affair, and a rank that saves its state
+// needs its data loaders for that. False: a shell's process group got it.
+bool SendSignal(const Group& group, int signal) {
+  if (group.exited || group.pid == 0) return true;
+  // Before it has made its session there is no group.
+  if (IsShell(group.pid) && kill(-group.pid, signal) == 0) return false;
+  if (!group.pidfd.ok() || SignalPidfd(group.pidfd.get(), signal) != 0) kill(group.pid, signal);
+  return true;
 }
 
 // Whether what has the rest of its process's grace is still there. A stranger with the process's
@@ -53,6 +69,7 @@ void Kill(State& state, uint64_t serial, Group& group, MonoTime now) {
   if (ending.killed) return;
   ending.killed = true;
   ending.report_at = now + kRemainsAfter;
+  ending.told_by = now + kRunningRemainsAfter;
   if (NeedsScan(group)) ending.scan_at = now;
 }
 
@@ -189,24 +206,46 @@ void Finish(State& state, uint64_t serial, Group& group) {
   if (state.keeping.time > absl::ZeroDuration()) state.keeping.ended.push_back(group.end);
 }
 
-// Says what SIGKILL has not ended. The group is waited for all the same.
-void ReportRemains(State& state, uint64_t serial, Group& group) {
-  Ending& ending = group.ending;
-  ending.report_at = MonoTime::Never();
+// What nobody has reaped or killed so far.
+std::set<pid_t> WhatIsLeft(const State& state, uint64_t serial, const Group& group) {
   bool others = false;
   std::set<pid_t> left = ExitingOrphans(state, serial, &others);
   for (const pid_t pid : state.cgroups.Processes(serial)) left.insert(pid);
   if (!group.exited) left.insert(group.pid);
   left.merge(KillSurvivors(state, {serial}, IsLast(state, serial))[serial]);
+  return left;
+}
+
+// Says what SIGKILL has not ended. The group is waited for all the same.
+void ReportRemains(State& state, uint64_t serial, Group& group, MonoTime now) {
+  Ending& ending = group.ending;
+  ending.report_at = MonoTime::Never();
+  const size_t told = ending.remains.size();
   RemainsFrame frame;
   frame.group = group.id;
-  for (const pid_t pid : left) {
-    const auto process = InspectProcess(pid);
+  for (const pid_t pid : WhatIsLeft(state, serial, group)) {
+    const auto process = InspectKilled(pid);
     if (!process.has_value()) continue;
+    if (process->ends && now < ending.told_by) {
+      ending.report_at = now + kScanForRemains;
+      continue;
+    }
     ending.remains.insert(pid);
-    frame.processes.push_back({pid, process->state, KernelFunction(absl::StrCat("/proc/", pid))});
+    frame.processes.push_back({pid, process->state, process->kernel_function});
   }
-  if (!frame.processes.empty()) state.outbox.Send(frame);
+  const bool news = !ending.looks_again || ending.remains.size() > told;
+  ending.looks_again = ending.report_at != MonoTime::Never();
+  if (!frame.processes.empty() && news) state.outbox.Send(frame);
+}
+
+// Whether all of these will be gone though nothing more is done, as far as can be told at `killed`
+// and a while after it. No: there are none.
+bool EndsByItself(const std::set<pid_t>& left, MonoTime killed) {
+  return !left.empty() && MonoNow() < killed + kRunningRemainsAfter &&
+         std::all_of(left.begin(), left.end(), [](pid_t pid) {
+           const auto process = InspectKilled(pid);
+           return !process.has_value() || process->ends;
+         });
 }
 
 // Kills the group when it is time to.
@@ -225,7 +264,7 @@ void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
 bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
   // Only then: looking for what is left kills it.
   if (group.ending.killed && group.reported && !IsPopulated(state, serial, group, now)) return true;
-  if (now >= group.ending.report_at) ReportRemains(state, serial, group);
+  if (now >= group.ending.report_at) ReportRemains(state, serial, group, now);
   return false;
 }
 
@@ -237,12 +276,15 @@ void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
   group->ending.kill_at = std::min(group->ending.kill_at, now + absl::Milliseconds(stop.grace_ms));
   if (!group->ending.asked && stop.grace_ms > 0) {
     // SIGCONT after SIGTERM: a stopped process acts on nothing else.
-    for (const int signal : {SIGTERM, SIGCONT}) SendSignal(*group, signal);
+    for (const int signal : {SIGTERM, SIGCONT}) group->ending.alone = SendSignal(*group, signal);
     group->ending.warned = !group->exited;
   }
   group->ending.asked = true;
   // Who asks may be another agent.
-  if (!group->ending.remains.empty()) group->ending.report_at = now;
+  if (!group->ending.remains.empty()) {
+    group->ending.report_at = now;
+    group->ending.looks_again = false;
+  }
 }
 
 void HoldGroup(State& state, const HoldFrame& hold) {
@@ -300,7 +342,6 @@ MonoTime NextDeadline(const State& state) {
 
 absl::Status ShutDown(State& state) {
   const MonoTime now = MonoNow();
-  const MonoTime end = now + kShutDownLimit;
   bool scan = !state.cgroups.usable();
   for (auto& [serial, group] : state.groups) {
     Kill(state, serial, group, now);
@@ -310,22 +351,27 @@ absl::Status ShutDown(State& state) {
   const auto is_ours = [marker = absl::StrCat(state.id, ".")](const ProcessInfo& process) {
     return process.parent == getpid() || absl::StartsWith(ReadMarker(process.pid), marker);
   };
-  bool done = false;
-  while (!done && MonoNow() < end) {
+  const auto what_is_left = [&is_ours] {
+    const std::vector<pid_t> children = OwnChildren();
+    std::set<pid_t> left(children.begin(), children.end());
+    for (const pid_t pid : KillProcesses(is_ours)) left.insert(pid);
+    return left;
+  };
+  while (true) {
     ReapAll(state);
     const bool left = scan && !KillProcesses(is_ours).empty();
     const bool childless = !HasChildren();
     const bool removed = state.cgroups.RemoveAll();
-    done = childless && !left && removed;
+    if (childless && !left && removed) return absl::OkStatus();
     scan = scan || (removed && !childless);
-    if (!done) poll(nullptr, 0, kShutDownPollMs);
+    if (MonoNow() >= now + kShutDownLimit && !EndsByItself(what_is_left(), now)) break;
+    poll(nullptr, 0, kShutDownPollMs);
   }
-  if (done) return absl::OkStatus();
   std::string left;
-  for (const pid_t pid : KillProcesses(is_ours)) {
-    const auto process = InspectProcess(pid);
+  for (const pid_t pid : what_is_left()) {
+    const auto process = InspectKilled(pid);
     if (!process.has_value()) continue;
-    const std::string where = KernelFunction(absl::StrCat("/proc/", pid));
+    const std::string& where = process->kernel_function;
     absl::StrAppend(&left, "; pid ", pid, " is in ", where.empty() ? "the kernel" : where,
                     " (state ", std::string(1, process->state), ")");
   }

@@ -1,6 +1,8 @@
 // Ends groups: SIGTERM and SIGCONT, after the grace SIGKILL to everything, and AllGone once nothing
-// is left, however long that takes. The grace ends with the group's process, or, where that died of
-// SIGTERM itself (a script's shell), with its process group. Supervisor's thread only.
+// is left, however long that takes. Signals are for the group's process alone, but for a shell,
+// which passes none on, for all of its process group. The grace ends with the process, or, where
+// that died of SIGTERM itself, with its process group, which gets SIGTERM then. Supervisor's thread
+// only.
 //
 // What a group's process has started is found by its cgroup; where there are none, or it was moved
 // out of it, by its session and by the marker in its environment. What has left all three can be
@@ -16,8 +18,11 @@
 
 namespace cadre::supervisor {
 
-// Processes that SIGKILL has not ended after this long are reported (RemainsFrame).
+// Processes that SIGKILL has not ended after this long are reported (RemainsFrame): those that wait
+// in the kernel. On a machine that is overloaded, or has much memory to take back, others need
+// longer.
 inline constexpr absl::Duration kRemainsAfter = absl::Seconds(5);
+inline constexpr absl::Duration kRunningRemainsAfter = absl::Minutes(1);
 // How often /proc is searched for survivors where cgroups do not tell, and once they are reported.
 inline constexpr absl::Duration kScanInterval = absl::Milliseconds(10);
 inline constexpr absl::Duration kScanForRemains = absl::Seconds(1);
@@ -34,8 +39,9 @@ void SetHoldTimer(State& state);
 // When to call AdvanceGroups again though nothing happened.
 MonoTime NextDeadline(const State& state);
 
-// The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up.
-// DEADLINE_EXCEEDED: names what is left.
+// The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up. For
+// what only waits for a processor it waits kRunningRemainsAfter. DEADLINE_EXCEEDED: names what is
+// left.
 absl::Status ShutDown(State& state);
 
 }  // namespace cadre::supervisor

@@ -81,6 +81,54 @@ TEST_P(StopTest, WhatAScriptStartedHasTheGraceToo) {
   EXPECT_EQ(rig.Output(1), "up\nsaved\n");
 }
 
+constexpr char kRankWithAChild[] = R"(
+import os, signal, time
+def save(number, frame):
+  time.sleep(0.1)
+  print("lost" if os.waitpid(child, os.WNOHANG)[0] else "saved with its child", flush=True)
+  os._exit(0)
+for number in (signal.SIGTERM, signal.SIGUSR2):
+  signal.signal(number, save)
+child = os.fork()
+if child == 0:
+  for number in (signal.SIGTERM, signal.SIGUSR2):
+    signal.signal(number, signal.SIG_DFL)
+  print("up", flush=True)
+while True:
+  time.sleep(0.01)
+)";
+
+// A data loader's process would die of it before the rank has saved.
+TEST_P(StopTest, ARankThatSavesKeepsItsChildrenUntilThen) {
+  for (const bool stop : {true, false}) {
+    SupervisorRig rig;
+    StartFrame start = rig.Shell("");
+    start.argv = {"python3", "-c", kRankWithAChild};
+    rig.Send(start);
+    rig.Lines(1);
+    if (!stop) rig.Send(SignalFrame{1, SIGUSR2});
+    if (!stop) rig.Until([&] { return rig.Exit().has_value(); });
+    rig.Stop(kLongGraceMs);
+    EXPECT_EQ(rig.Exit()->exit_code, 0);
+    EXPECT_EQ(rig.Output(1), "up\nsaved with its child\n");
+  }
+}
+
+// As any wrapper that handles no signal.
+TEST_P(StopTest, WhatAProgramThatSigtermKillsHasStartedGetsItThen) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("");
+  start.argv = {
+      "python3", "-c",
+      "import subprocess; subprocess.run(['sh', '-c', 'trap \"sleep 0.2; echo saved; exit "
+      "0\" TERM; echo up; while :; do sleep 0.01; done'])"};
+  rig.Send(start);
+  rig.Lines(1);
+  rig.Stop(kLongGraceMs);
+  EXPECT_EQ(rig.Exit()->signal, SIGTERM);
+  EXPECT_EQ(rig.Output(1), "up\nsaved\n");
+}
+
 TEST_P(StopTest, WhatAScriptStartedIsKilledAtTheEndOfTheGrace) {
   SupervisorRig rig;
   rig.Send(rig.Shell("sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done'; echo never"));

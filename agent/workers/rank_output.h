@@ -12,7 +12,7 @@
 namespace cadre::agent {
 
 // A longer line is split, each part but the last ending with kSplitMarker.
-inline constexpr size_t kMaxOutputLine = 16 << 10;
+inline constexpr size_t kMaxOutputLine = 256 << 10;
 inline constexpr absl::string_view kSplitMarker = " [line continues]";
 
 // What a prefix template may name.

@@ -23,6 +23,7 @@
 #include "base/token.h"
 #include "base/user_directory.h"
 #include "launcher/attach/embedded_link.h"
+#include "launcher/attach/launch_end.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/endpoint.h"
@@ -50,6 +51,8 @@ absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& op
   CoreConfig config = host::NewCoreConfig();
   // This server ends with its launcher, and so would every other job that it took in.
   config.only_job = options.job.name();
+  // Nobody of another launch has its token.
+  config.runs_once = !options.launch.empty();
   absl::StatusOr<log::OpenedLog> state = OpenState(options.state_dir, config);
   // ALREADY_EXISTS would mean that somebody serves at the endpoint, and that one can be joined.
   if (absl::IsAlreadyExists(state.status())) {
@@ -108,6 +111,7 @@ absl::Status ServeReplica(const RunOptions& options, const log::EtcdOptions& etc
   replica.address = address;
   replica.core = host::NewCoreConfig();
   replica.core.only_job = options.job.name();
+  replica.core.runs_once = !options.launch.empty();
   ASSIGN_OR_RETURN(attachment.replica, service::Replica::Start(replica, *attachment.server));
   return absl::OkStatus();
 }
@@ -425,6 +429,9 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   // It runs as the job's user, without the node's own certificate.
   link.security.nameless = options.part != 0;
   if (!options.token_file.empty()) attachment.token = token.token;
+  if (options.serves != false && !attachment.launch_token_file.empty()) {
+    RemoveLaunchEnd(attachment.launch_token_file);
+  }
   link.token = token.token;
   link.token_file = token.file;
   attachment.insecure = options.insecure && !attachment.loopback;
@@ -451,6 +458,9 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   }
   if (attachment.link != nullptr) return attachment;
   attachment.link = agent::MakeGrpcLink(std::move(link));
+  if (!attachment.launch_token_file.empty()) {
+    attachment.link = MakeLaunchLink(std::move(attachment.link), attachment.launch_token_file, say);
+  }
   return attachment;
 }
 

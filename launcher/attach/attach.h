@@ -37,7 +37,8 @@ struct Attachment {
   // the standard input.
   std::string token;
   // The file with the launch's token, and what its nodes told each other; whoever serves removes
-  // both at the end. Empty, nothing: there is none.
+  // both at the end, and leaves how the launch ended beside the token (launch_end.h). Empty,
+  // nothing: there is none.
   std::string launch_token_file;
   std::optional<LaunchBoard> board;
   // Address under which other nodes reach this one's workers.

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/user_directory.h"
 #include "launcher/environment/interruptible.h"
 #include "rendezvous/log/sqlite_log.h"
 
@@ -36,9 +37,9 @@ absl::StatusOr<log::OpenedLog> Open(const log::SqliteLogOptions& options) {
 
 absl::StatusOr<std::string> DefaultStateDir(int port) {
   const char* state = getenv("XDG_STATE_HOME");
-  const char* home = getenv("HOME");
   const bool has_state = state != nullptr && state[0] == '/';
-  if (!has_state && (home == nullptr || home[0] == '\0')) {
+  const std::string home = has_state ? "" : UserHome();
+  if (!has_state && home.empty()) {
     return absl::InvalidArgumentError(
         "there is no HOME to keep the state in: give --state-dir DIR, or --state-dir none");
   }

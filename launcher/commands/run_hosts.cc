@@ -336,6 +336,8 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                                FoundToken{listen.token}, at.loopback));
   CoreConfig config = host::NewCoreConfig();
   config.only_job = options.job.name();
+  // A host that ssh reaches late does not begin what the others have ended.
+  config.runs_once = true;
   host::CoreThread core(config);
   ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
                    service::Server::Start(listen, core));

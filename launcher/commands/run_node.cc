@@ -26,12 +26,15 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/user_directory.h"
 #include "launcher/attach/attach.h"
 #include "launcher/attach/etcd.h"
 #include "launcher/attach/http.h"
+#include "launcher/attach/launch_end.h"
 #include "launcher/attach/local_control.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/security.h"
+#include "launcher/attach/state_directory.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/past_runs.h"
 #include "launcher/display/output_writer.h"
@@ -106,6 +109,8 @@ std::optional<v1::ProgramVersions> VersionsHere(const v1::JobSpec& job) {
                                   [&job](const std::string& name) {
                                     const auto own = job.env().find(name);
                                     if (own != job.env().end()) return own->second;
+                                    // As Python finds it.
+                                    if (name == "HOME") return UserHome();
                                     const char* const value = getenv(name.c_str());
                                     return std::string(value == nullptr ? "" : value);
                                   });
@@ -251,6 +256,25 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
   }
 }
 
+// How the job ended, as its server said, for whoever looks for that: launchers that come late, and
+// what started this one, which may have more launchers to wait for than took part.
+void LeaveEnd(const RunOptions& options, const Attachment& attachment, const v1::Verdict& verdict,
+              RunDisplay& display) {
+  const bool serves = attachment.core != nullptr || attachment.replica != nullptr;
+  if (!serves || verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return;
+  absl::Status left;
+  if (!attachment.launch_token_file.empty()) {
+    left = LeaveLaunchEnd(attachment.launch_token_file, verdict);
+  }
+  if (!options.state_dir.empty() && options.state_dir != kNoStateDir) {
+    left.Update(agent::WriteVerdictFile(options.state_dir + "/verdict.json", verdict));
+  }
+  if (!left.ok()) {
+    display.Line(
+        absl::StrCat("launchers that come late will not hear how the job ended: ", left.message()));
+  }
+}
+
 }  // namespace
 
 int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& etcd, uint32_t slots,
@@ -289,6 +313,7 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   daemon.unfit = std::move(found.unfit);
   const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
+  if (exit.ok()) LeaveEnd(options, *attachment, exit->verdict, display);
   if (*dashboard != nullptr) {
     if (OnTerminals()) {
       display.Line("the dashboard stays until Ctrl-C");

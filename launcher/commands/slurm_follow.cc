@@ -84,6 +84,12 @@ class SlurmFollower {
       if (job.ok()) {
         heard = MonoNow();
         job_ = *job;
+        if (job_.array) {
+          return Fail(kExitUsage, absl::StrCat("Slurm job ", id_,
+                                               " is an array: follow one of its "
+                                               "tasks, for example ",
+                                               id_, "_1"));
+        }
         SayState();
       } else if (absl::IsNotFound(job.status()) || MonoNow() > heard + kPatience) {
         return Fail(kExitUnavailable, job.status().message());
@@ -143,11 +149,13 @@ class SlurmFollower {
                              job_.exit_signal, "; no verdict of Cadre's lies beside its script"));
   }
 
-  // The script lies beside it. What an earlier run left there does not count.
+  // The script lies beside the directory that it has the launchers leave it in. What an earlier
+  // life of the job left there does not count.
   absl::StatusOr<v1::Verdict> FindVerdict() const {
-    const std::string directory = std::filesystem::path(job_.script).parent_path();
+    const std::string beside = std::filesystem::path(job_.script).parent_path();
+    const std::string directory = absl::StrCat(beside, "/slurm-", job_.number);
     struct stat found;
-    if (directory.empty() || stat((directory + "/verdict.json").c_str(), &found) != 0 ||
+    if (beside.empty() || stat((directory + "/verdict.json").c_str(), &found) != 0 ||
         absl::TimeFromTimespec(found.st_mtim) < job_.started) {
       return absl::NotFoundError("none of this run");
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -14,10 +15,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 
 namespace cadre::launcher {
 
 namespace {
+
+// A reader is known to go on when it has taken so much.
+constexpr size_t kWrittenAtOnce = 16 << 10;
 
 // Bytes that could not be written, and the errno of the last of it.
 struct Loss {
@@ -42,11 +47,17 @@ struct OutputWriter::State {
   std::map<int, Loss> losses;
   bool started = false;
   bool ended = false;
+  // MonoNow() when something was written last, or came to be after nothing was left.
+  std::atomic<int64_t> taken_us{0};
 
   explicit State(size_t limit) : limit(limit) {}
   void Run();
   void Note(int fd, const Loss& loss);
+  MonoTime StandsStillAt(absl::Duration limit) const {
+    return MonoTime::FromMicros(taken_us) + limit;
+  }
   void Enqueue(int fd, std::string text) {
+    if (bytes == 0) taken_us = MonoNow().micros();
     bytes += text.size();
     if (!pieces.empty() && pieces.back().fd == fd && pieces.back().text.size() < 65536) {
       pieces.back().text += text;
@@ -65,12 +76,14 @@ std::string Name(int fd) {
 }
 
 // Blocks as long as the reader does. Returns what is lost.
-Loss WriteAll(int fd, const std::string& text) {
+Loss WriteAll(int fd, const std::string& text, std::atomic<int64_t>& taken_us) {
   size_t done = 0;
   while (done < text.size()) {
-    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    const ssize_t written =
+        write(fd, text.data() + done, std::min(kWrittenAtOnce, text.size() - done));
     if (written > 0) {
       done += static_cast<size_t>(written);
+      taken_us = MonoNow().micros();
     } else if (errno == EAGAIN) {
       // Somebody made the description non-blocking.
       pollfd ready = {fd, POLLOUT, 0};
@@ -92,7 +105,7 @@ void OutputWriter::State::Run() {
     Piece piece = std::move(pieces.front());
     pieces.pop_front();
     lock.unlock();
-    const Loss loss = WriteAll(piece.fd, piece.text);
+    const Loss loss = WriteAll(piece.fd, piece.text, taken_us);
     lock.lock();
     bytes -= piece.text.size();
     if (loss.error != 0 && loss.error != EPIPE) Note(piece.fd, loss);
@@ -152,10 +165,22 @@ std::vector<std::string> OutputWriter::Losses() const {
   return lines;
 }
 
+bool OutputWriter::HasRoom() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->bytes < state_->limit / 16 ||
+         MonoNow() >= state_->StandsStillAt(kReaderStandsStill);
+}
+
 bool OutputWriter::Flush(absl::Duration limit) {
   std::unique_lock<std::mutex> lock(state_->mutex);
-  return state_->changed.wait_for(lock, absl::ToChronoNanoseconds(limit),
-                                  [this] { return state_->bytes == 0; });
+  // From the call on, too: what stood still before may go on now.
+  const MonoTime least = MonoNow() + limit;
+  while (state_->bytes > 0) {
+    const absl::Duration left = std::max(least, state_->StandsStillAt(limit)) - MonoNow();
+    if (left <= absl::ZeroDuration()) return false;
+    state_->changed.wait_for(lock, absl::ToChronoNanoseconds(left));
+  }
+  return true;
 }
 
 }  // namespace cadre::launcher

@@ -13,8 +13,10 @@
 
 namespace cadre::launcher {
 
-// Bytes that may wait for a terminal or pipe that does not read. Beyond it output is left out, and
-// a line says how much.
+// A terminal or pipe that takes nothing for so long stands still.
+inline constexpr absl::Duration kReaderStandsStill = absl::Seconds(2);
+// Bytes that may wait for one that does not read. Beyond it output is left out, and a line says how
+// much. Before that HasRoom asks the caller to wait for one that reads.
 inline constexpr size_t kOutputQueueBytes = 8 << 20;
 
 class OutputWriter {
@@ -29,7 +31,10 @@ class OutputWriter {
   // Whole lines, in order across descriptors.
   void Write(int fd, std::string text);
 
-  // Waits until all is written, `limit` at most. False: something was left.
+  // No: much waits to be written, and the reader takes it.
+  bool HasRoom() const;
+
+  // Waits until all is written, as long as something is within `limit`. False: something was left.
   bool Flush(absl::Duration limit);
 
   // A line for each descriptor that took less than it was to, with how much is lost and why. A

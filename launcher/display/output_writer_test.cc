@@ -1,10 +1,12 @@
 #include "launcher/display/output_writer.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 
@@ -91,6 +93,29 @@ TEST(OutputWriterTest, ReaderThatStandsStill_CallerNeverWaitsAndTheBoundHolds) {
   got += pipe.ReadAll();
   EXPECT_LE(got.size(), kPipe + kQueue);
   EXPECT_GE(got.size(), kQueue / 2);
+}
+
+// Whoever asks before each piece loses nothing to a reader that is slower.
+TEST(OutputWriterTest, ASlowReader_GetsAllOfWhatIsGivenWhenThereIsRoom) {
+  constexpr size_t kPieces = 4000;
+  Pipe pipe;
+  OutputWriter writer(64 << 10);
+  std::string got;
+  std::thread reader([&] {
+    char buffer[512];
+    ssize_t n;
+    while ((n = read(pipe.ends[0], buffer, sizeof(buffer))) > 0) got.append(buffer, n);
+  });
+  const std::string line = std::string(1023, 'x') + "\n";
+  for (size_t i = 0; i < kPieces; ++i) {
+    while (!writer.HasRoom()) sched_yield();
+    writer.Write(pipe.ends[1], line);
+  }
+  EXPECT_TRUE(writer.Flush(absl::Seconds(10)));
+  close(pipe.ends[1]);
+  reader.join();
+  pipe.ends[1] = -1;
+  EXPECT_EQ(got.size(), kPieces * line.size());
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ class RunDisplay : public agent::Display {
   }
   void CurrentLine(uint32_t local_rank, const std::string& line) override;
   void Extra(const agent::ProgressExtra& extra) override { extra_ = extra; }
+  bool TakesLines() override { return writer_.HasRoom(); }
   void Line(const std::string& line) override;
   void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
   void Finish(const agent::Exit& exit) override;

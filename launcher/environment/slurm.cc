@@ -114,10 +114,11 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   }
   identity.endpoint_port = PortFor(absl::StrCat("slurm ", job, ".", step));
   identity.job_name = absl::AsciiStrToLower(absl::StrCat("slurm-", job, "-", step));
-  identity.launch = absl::StrCat("slurm-", job, ".", step);
-  // A job that was requeued has the same numbers.
-  const std::string restarts = TextIn(environment, "SLURM_RESTART_COUNT");
-  if (!restarts.empty() && restarts != "0") absl::StrAppend(&identity.launch, ".r", restarts);
+  // A job that was put back into the queue has the same numbers again.
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> life,
+                   NumberIn(environment, "SLURM_RESTART_COUNT"));
+  identity.launch = absl::StrCat("slurm-", job, ".", step,
+                                 life.value_or(0) == 0 ? "" : absl::StrCat(".r", *life));
   return std::optional<Identity>(std::move(identity));
 }
 

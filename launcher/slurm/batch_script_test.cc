@@ -1,5 +1,6 @@
 #include "launcher/slurm/batch_script.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,11 +37,25 @@ TEST(BatchScriptTest, PlainJob) {
 #SBATCH --signal=USR1@60
 #SBATCH --ntasks-per-node=1
 
-# One launcher per node. It is Cadre that decides what the end of one of them means, not srun. The
-# state lets a job that was put back into the queue go on counting its generations.
+# What sbatch passed on of another job, where it was called within one: srun would take that for this
+# job's. So would the launchers of what another launcher told its processes.
+unset "${!SLURM_STEP_@}" "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_PER_@}" "${!SLURM_MEM_BIND@}" \
+  "${!OMPI_@}" "${!PMIX_@}" "${!PMI_@}" SLURM_DISTRIBUTION SLURM_EXACT SLURM_EXCLUSIVE \
+  SLURM_HINT SLURM_LOCALID SLURM_NODEID SLURM_PROCID SLURM_THREADS_PER_CORE
+
+# Each job, and each task of an array, has a state of its own. A job that was put back into the queue
+# goes on counting its generations with it.
+state='logs/mnist'/slurm-$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+mkdir -p "$state"
+rm -f "$state/verdict.json"
+
+# One launcher per node. It is Cadre that decides what the end of one of them means, not srun: where
+# there is a verdict, it counts and not who else ended how.
 status=0
 srun --ntasks-per-node=1 --kill-on-bad-exit=0 --no-kill --wait=0 --cpu-bind=none \
-  '/opt/cadre'\''s/cadre' run --state-dir 'logs/mnist/state' '/home/user/job.yaml' || status=$?
+  '/opt/cadre'\''s/cadre' run --state-dir "$state" '/home/user/job.yaml' || status=$?
+verdict=$(sed -n 's/^ "exit_status": \([0-9]*\).*/\1/p' "$state/verdict.json" 2> /dev/null)
+status=${verdict:-$status}
 
 # 75: worth trying later. Slurm's warning (--signal above) ended it in time for a checkpoint, or
 # too few nodes were left.
@@ -80,6 +95,20 @@ TEST(BatchScriptTest, GpusAreCountedBySomebody) {
   const auto script = Script(job + "slurm: {extra: [\"--gpus-per-node=8\"]}\n");
   ASSERT_OK(script);
   EXPECT_THAT(*script, Not(HasSubstr("--gpus-per-node=1")));
+}
+
+// Cadre's own limit comes before Slurm's warning, which may come a minute early.
+TEST(BatchScriptTest, TheTimeLimitIsMadeFromTheJobs) {
+  const std::string job = "name: a\ncommand: [./train]\ntimeouts: {total: 2h, stop_grace: 90s}\n";
+  const auto script = Script(job);
+  ASSERT_OK(script);
+  EXPECT_THAT(*script, HasSubstr("#SBATCH --time=123\n"));
+  for (const char* const own : {"--time=04:00:00", "-t 10", "--time 10"}) {
+    const auto with_own = Script(absl::StrCat(job, "slurm: {extra: [\"", own, "\"]}\n"));
+    ASSERT_OK(with_own);
+    EXPECT_THAT(*with_own, Not(HasSubstr("--time=123")));
+    EXPECT_THAT(*with_own, HasSubstr(absl::StrCat("#SBATCH ", own, "\n")));
+  }
 }
 
 TEST(BatchScriptTest, GraceIsWithinSlurmsWarning) {

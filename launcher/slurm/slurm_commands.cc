@@ -1,5 +1,10 @@
 #include "launcher/slurm/slurm_commands.h"
 
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -20,19 +25,53 @@ std::pair<std::string, std::string> NumberAndCluster(const SlurmJobId& id) {
   return absl::StrSplit(id, absl::MaxSplits(';', 1));
 }
 
+std::pair<std::string, std::string> JobAndTask(const std::string& number) {
+  return absl::StrSplit(number, absl::MaxSplits('_', 1));
+}
+
+// sbatch, without what it is not to pass on.
+std::vector<std::string> SbatchInTheOpen() {
+  std::vector<std::string> argv = {"env"};
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string name = std::string(*entry, std::find(*entry, *entry + strlen(*entry), '='));
+    if (IsOfAnotherJob(name)) argv.insert(argv.end(), {"-u", name});
+  }
+  argv.push_back("sbatch");
+  return argv;
+}
+
 }  // namespace
+
+bool IsOfAnotherJob(absl::string_view variable) {
+  // What a person or the site says of Slurm itself.
+  static constexpr absl::string_view kOfTheSite[] = {
+      "SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_TIME_FORMAT"};
+  if (std::find(std::begin(kOfTheSite), std::end(kOfTheSite), variable) != std::end(kOfTheSite)) {
+    return false;
+  }
+  for (const char* const prefix : {"SLURM_", "SLURMD_", "SRUN_", "OMPI_", "PMIX_", "PMI_"}) {
+    if (absl::StartsWith(variable, prefix)) return true;
+  }
+  return false;
+}
 
 absl::Status CheckSlurmJobId(const SlurmJobId& id) {
   const auto [number, cluster] = NumberAndCluster(id);
+  const auto [job, task] = JobAndTask(number);
   uint32_t value = 0;
-  if (absl::SimpleAtoi(number, &value) && !absl::StartsWith(cluster, "-")) return absl::OkStatus();
+  const bool numbers =
+      absl::SimpleAtoi(job, &value) && (number == job || absl::SimpleAtoi(task, &value));
+  if (numbers && !absl::StartsWith(cluster, "-")) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("expected the number of a Slurm job, got '", id.substr(0, 64), "'"));
 }
 
 absl::StatusOr<SlurmJobId> Sbatch(const std::string& script) {
-  const absl::StatusOr<ProgramOutput> said = RunProgram({"sbatch", "--parsable", script}, kTimeout);
-  if (absl::IsNotFound(said.status())) {
+  std::vector<std::string> argv = SbatchInTheOpen();
+  argv.insert(argv.end(), {"--parsable", script});
+  const absl::StatusOr<ProgramOutput> said = RunProgram(argv, kTimeout);
+  // As env says it.
+  if (absl::IsNotFound(said.status()) || (said.ok() && said->status == 127)) {
     return absl::UnavailableError(
         "there is no sbatch on PATH: --slurm needs Slurm's commands on this machine");
   }

@@ -6,15 +6,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "launcher/slurm/slurm_job.h"
 
 namespace cadre::launcher {
 
-// A job's number; with several clusters "NUMBER;CLUSTER", as sbatch --parsable gives it.
+// A job's number, that of an array's task as NUMBER_TASK; with several clusters "NUMBER;CLUSTER",
+// as sbatch --parsable gives it.
 using SlurmJobId = std::string;
 
 // INVALID_ARGUMENT: it is none.
 absl::Status CheckSlurmJobId(const SlurmJobId& id);
+
+// Of variables of the environment, by name, those that a launcher has for its processes: what
+// sbatch finds of them it passes on to the job, whose srun and launchers take it for their own.
+bool IsOfAnotherJob(absl::string_view variable);
 
 // UNAVAILABLE: there is no sbatch, or it refuses, in its words.
 absl::StatusOr<SlurmJobId> Sbatch(const std::string& script);

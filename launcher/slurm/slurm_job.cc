@@ -36,6 +36,10 @@ std::string Known(absl::string_view value) {
 
 absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view text) {
   SlurmJob job;
+  const absl::string_view task = ValueOf(text, "ArrayTaskId", false);
+  job.number = absl::StrCat(ValueOf(text, "JobId", false), task.empty() ? "" : "_", task);
+  job.array = !std::all_of(task.begin(), task.end(), absl::ascii_isdigit) ||
+              absl::StrContains(text, "\nJobId=");
   job.name = std::string(ValueOf(text, "JobName", false));
   job.state = std::string(ValueOf(text, "JobState", false));
   job.reason = Known(ValueOf(text, "Reason", false));

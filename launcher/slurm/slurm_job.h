@@ -11,6 +11,10 @@
 namespace cadre::launcher {
 
 struct SlurmJob {
+  // Its number, and of a task of an array that of the task: "12", "12_1".
+  std::string number;
+  // These are several tasks of an array.
+  bool array = false;
   std::string name;
   // "PENDING", "RUNNING", "COMPLETING", "FAILED", ...
   std::string state;

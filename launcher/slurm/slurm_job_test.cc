@@ -43,6 +43,8 @@ SlurmJob In(const std::string& state, const std::string& exit) {
 TEST(SlurmJobTest, ScontrolsWords) {
   const auto job = ParseSlurmJob(kFailed);
   ASSERT_OK(job);
+  EXPECT_EQ(job->number, "12");
+  EXPECT_FALSE(job->array);
   EXPECT_EQ(job->name, "mnist");
   EXPECT_EQ(job->state, "FAILED");
   EXPECT_EQ(job->reason, "NonZeroExitCode");
@@ -53,6 +55,23 @@ TEST(SlurmJobTest, ScontrolsWords) {
   EXPECT_EQ(job->standard_output, "/home/a user/slurm-12.out");
   EXPECT_EQ(job->standard_error, "/home/a user/slurm-12.out");
   EXPECT_EQ(job->started, absl::FromUnixSeconds(1795300001));
+}
+
+TEST(SlurmJobTest, TasksOfAnArray) {
+  const auto of = [](const std::string& numbers) {
+    const auto job = ParseSlurmJob(absl::StrReplaceAll(kFailed, {{"JobId=12", numbers}}));
+    EXPECT_OK(job);
+    return job.ok() ? *job : SlurmJob();
+  };
+  const std::string one = "JobId=13 ArrayJobId=12 ArrayTaskId=7";
+  EXPECT_EQ(of(one).number, "13_7");
+  EXPECT_FALSE(of(one).array);
+  EXPECT_TRUE(of("JobId=12 ArrayJobId=12 ArrayTaskId=1-3").array);
+  const auto both = ParseSlurmJob(absl::StrCat(
+      absl::StrReplaceAll(kFailed, {{"JobId=12", one}}), "\n",
+      absl::StrReplaceAll(kFailed, {{"JobId=12", "JobId=12 ArrayJobId=12 ArrayTaskId=8"}})));
+  ASSERT_OK(both);
+  EXPECT_TRUE(both->array);
 }
 
 TEST(SlurmJobTest, OtherTextIsRefused) {

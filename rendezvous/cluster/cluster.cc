@@ -225,6 +225,17 @@ void Cluster::LauncherLost(const std::string& job, const std::string& node) {
   TakeBackFrom(job, node);
 }
 
+void Cluster::GiveBack(const std::string& job) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, part] : context_.state.cluster.parts) {
+    if (part.part().job() == job && !part.taken_back()) ids.push_back(id);
+  }
+  if (ids.empty()) return;
+  changed_ = true;
+  out_.Note(job, "gives back its nodes: others that it needs are not there");
+  for (const uint64_t id : ids) TakeBack(id);
+}
+
 void Cluster::TakeBackFrom(const std::string& job, const std::string& node) {
   for (const auto& [id, part] : context_.state.cluster.parts) {
     if (part.taken_back() || part.part().job() != job || part.part().node() != node) continue;

@@ -76,6 +76,8 @@ class Cluster {
   // The job gave up its launcher there, which may still run: nobody else would end it. Until it has
   // ended its slots are taken, and the job may get another node.
   void LauncherLost(const std::string& job, const std::string& node);
+  // The job has waited long for more nodes, and others may have its own until it gets all of them.
+  void GiveBack(const std::string& job);
   void RunTimers();
 
   // Something has changed since the last Schedule() that decides who gets which node.

@@ -99,6 +99,17 @@ TEST(ScheduleTest, WhatCannotFitKeepsNobodyWaiting) {
   EXPECT_EQ(schedule.head, "");
 }
 
+TEST(ScheduleTest, ForAJobOfMoreNodesThanThereAreTheyAreTooFew) {
+  Schedule schedule = PlaceJobs(Nodes(2), {Job(1, 7)}, kNow);
+  EXPECT_EQ(schedule.waiting["j1"].reason, "7 nodes with 4 CPUs: the cluster has only 2");
+  schedule = PlaceJobs(Nodes(2), {Running(Job(1, 3), 0, 1)}, kNow);
+  EXPECT_EQ(schedule.waiting["j1"].reason,
+            "2 more nodes with 4 CPUs: the cluster has only 1 other");
+  schedule = PlaceJobs(Nodes(3), {Running(Job(1, 4), 0, 1)}, kNow);
+  EXPECT_EQ(schedule.waiting["j1"].reason,
+            "3 more nodes with 4 CPUs: the cluster has only 2 others");
+}
+
 TEST(ScheduleTest, WhatRemainsIsNotCountedOn) {
   ScheduleJob over = Running(Job(1, 0), 0, 1);
   over.min = over.max = 0;

@@ -73,8 +73,13 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
   if (candidates == 0) {
     return absl::StrCat(text, "the cluster has ", own.empty() ? "none" : "no other");
   }
+  if (fitting == candidates) {
+    // Each of them would do; there are too few.
+    return absl::StrCat(text, "the cluster has only ", candidates, own.empty() ? "" : " other",
+                        own.empty() || candidates == 1 ? "" : "s");
+  }
   if (!own.empty() && candidates == 1) {
-    absl::StrAppend(&text, "the only other one ", fitting == 1 ? "can" : "cannot", " take it");
+    absl::StrAppend(&text, "the only other one cannot take it");
   } else {
     absl::StrAppend(&text, fitting, own.empty() ? " of " : " of the other ", candidates,
                     " can take it");

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/testing/cluster_rig.h"
+#include "rendezvous/testing/test_messages.h"
 #include "rpc/versions.h"
 
 namespace cadre {
@@ -54,6 +55,65 @@ TEST_F(ClusterLaunchersTest, AVerdictSaysHowALauncherEndedThatItsAgentSawEnding)
     EXPECT_EQ(core_->Status(Second(5), "j")->verdict().message(),
               "node n0 is lost in generation 1: its launcher ended: no user alice");
   }
+}
+
+// Whether its launcher or its agent is missed first.
+TEST_F(ClusterLaunchersTest, AJobWhoseNodeIsLostWaitsForAnotherAsLongAsItTakes) {
+  for (const bool agent_first : {false, true}) {
+    SCOPED_TRACE(agent_first);
+    core_ = std::make_unique<Core>(CoreConfig());
+    v1::JobSpec spec = Spec("j", 1);
+    spec.mutable_rendezvous()->mutable_join_timeout()->set_seconds(20);
+    Join(1, 1, "n0");
+    Submit(2, spec);
+    JoinJob(3, 10, spec, 1, "n0");
+    ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+    Orders(Step(4, StreamClosed{StreamId{uint64_t{agent_first ? 1u : 10u}}}));
+    Orders(Step(4.05, StreamClosed{StreamId{uint64_t{agent_first ? 10u : 1u}}}));
+    EXPECT_THAT(Pass(4.1, 60), IsEmpty());
+    EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+    EXPECT_THAT(core_->Status(Second(60), "j")->waiting_for(), HasSubstr("1 node with 4 CPUs"));
+    EXPECT_THAT(Join(70, 2, "n1"), ElementsAre("start 2 j on n1"));
+    Pass(70.05, 80);
+    JoinJob(81, 11, spec, 2, "n1");
+    EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+    EXPECT_EQ(core_->Status(Second(81), "j")->generation(), 2u);
+  }
+}
+
+// Others have what it cannot use until it gets all of its nodes again.
+TEST_F(ClusterLaunchersTest, AJobThatLostANodeGivesBackTheOthersAfterAWhile) {
+  v1::JobSpec spec = Spec("j", 2);
+  spec.mutable_rendezvous()->mutable_join_timeout()->set_seconds(20);
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, spec);
+  JoinJob(3, 10, spec, 1, "n0");
+  JoinJob(3, 11, spec, 2, "n1");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  for (const uint64_t stream : {2, 11}) Orders(Step(4, StreamClosed{StreamId{stream}}));
+  Pass(4.05, 4.2);
+  Orders(Step(4.2, NodeSaid{StreamId{10}, StoppedFrom({"j", "n0", 10, 1})}));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  Submit(5, Spec("k", 1));
+  std::vector<std::string> orders;
+  for (int second = 5; second < 30; ++second) {
+    Renew(second, 1);
+    v1::NodeMessage renew = StoppedFrom({"j", "n0", 10, 1});
+    renew.mutable_renew();
+    Orders(Step(second, NodeSaid{StreamId{10}, renew}));
+    for (std::string& order : Pass(second + 0.05, second + 0.95)) orders.push_back(order);
+  }
+  EXPECT_THAT(orders, ElementsAre("stop 1"));
+  Orders(Step(30, StreamClosed{StreamId{10}}));
+  EXPECT_THAT(Ended(30, 1, 1), ElementsAre("start 3 k on n0"));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  Orders(Step(31, JobCancelled{"k", "", 0}));
+  EXPECT_THAT(Ended(32, 1, 3), IsEmpty()) << "one is not enough";
+  EXPECT_THAT(Join(33, 4, "n1"), ElementsAre("start 4 j on n0", "start 5 j on n1"));
+  JoinJob(34, 20, spec, 4, "n0");
+  JoinJob(34, 21, spec, 5, "n1");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
 }
 
 // An agent of 0.2 makes its launchers tokens that fit every state of the server; once it is
@@ -202,12 +262,13 @@ TEST_F(ClusterLaunchersTest, ANodeThatIsTakenFromAJobCostsItNoRestart) {
   v1::NodeMessage leaving;
   leaving.mutable_agent()->set_leaving(true);
   EXPECT_THAT(Orders(Step(5, NodeSaid{StreamId{1}, leaving})), ElementsAre("start 2 j on n1"));
-  // One whose node dies has used up its budget of none.
+  // Nor does one that dies, of which nobody says that it was the launcher alone.
   JoinJob(6, 11, Spec("j", 1), 2, "n1");
   ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
   Orders(Step(7, StreamClosed{StreamId{11}}));
   for (double at = 7.05; at < 7.6; at += 0.05) Orders(Step(at, Tick{}));
-  EXPECT_EQ(PhaseOf("j"), v1::FAILED);
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  EXPECT_EQ(core_->Status(Second(8), "j")->restarts(), 0u);
 }
 
 TEST_F(ClusterLaunchersTest, ALauncherThatIsGivenUpIsEndedAndTheJobGetsANodeAgain) {

@@ -150,6 +150,7 @@ void Core::ExchangeNews() {
   const job::ForCluster news = jobs_.TakeForCluster();
   if (news.changed) cluster_.JobsChanged();
   for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
+  for (const std::string& job : news.gives_back) cluster_.GiveBack(job);
 }
 
 Effects Core::Finish() {

@@ -103,6 +103,16 @@ bool KnowsWhoComes(const state::Job& job) {
          (job.user().empty() || job.saved.generations() == 0);
 }
 
+bool IsOwedNodes(const View& view) {
+  const state::Job& job = view.job;
+  if (job.user().empty() || job.saved.generations() == 0) return false;
+  const auto& parts = view.context.state.cluster.parts;
+  const auto has = std::count_if(parts.begin(), parts.end(), [&](const auto& part) {
+    return part.second.part().job() == job.name() && !part.second.taken_back();
+  });
+  return job.policy.SizeFor(static_cast<uint32_t>(has)) == 0;
+}
+
 Gathering GatheringOf(const View& view) {
   const state::Job& job = view.job;
   const Connections& connections = view.live.connections;
@@ -114,6 +124,7 @@ Gathering GatheringOf(const View& view) {
     gathering.most = job.generation.nodes();
   }
   gathering.since = clock.FromRecord(job.saved.times().gathering_us());
+  gathering.granted = view.live.granted_at;
   if (IsOfBefore(gathering.since, view)) {
     gathering.since = std::max(gathering.since, PatientUntil(view) + -job.policy.join_timeout);
   }

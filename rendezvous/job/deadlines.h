@@ -40,6 +40,10 @@ bool MayAskForCheckpoint(const state::Job& job);
 // More nodes wait for the next generation, which its workers are to begin.
 bool WantsCheckpoint(const View& view);
 
+// It has begun and the cluster has fewer nodes for it than it needs: it waits for those as it did
+// in the queue, since nobody could come.
+bool IsOwedNodes(const View& view);
+
 Gathering GatheringOf(const View& view);
 // The environment named the nodes that come. The cluster's list, of a submitted job, is of the
 // moment at which its first launcher was started: nodes are added and replaced later.

@@ -53,7 +53,8 @@ FormationDecision DecideFormation(const Gathering& gathering, const state::Polic
     return Form(size, Formed::SURVIVORS);
   }
   // The backoff is not the nodes' fault: their time starts when it has passed.
-  const MonoTime give_up = std::max(gathering.since, gathering.not_before) + policy.join_timeout;
+  const MonoTime give_up =
+      std::max({gathering.since, gathering.not_before, gathering.granted}) + policy.join_timeout;
   if (size != 0) {
     const MonoTime settled = std::max(gathering.last_join, gathering.since) + policy.settle;
     const MonoTime form_at = std::min(settled, give_up);

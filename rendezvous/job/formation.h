@@ -26,6 +26,8 @@ struct Gathering {
   MonoTime since;
   MonoTime not_before;
   MonoTime last_join;
+  // When the cluster gave it its last node, whose launcher comes after that.
+  MonoTime granted;
 };
 
 struct FormationDecision {

@@ -84,6 +84,14 @@ std::vector<RankCandidate> ChooseCandidates(const state::Job& job,
   return candidates;
 }
 
+// What ended was the cluster's node, as far as is known, and not the job's launcher alone.
+bool IsLossOfNode(const state::Job& job, const v1::Failure& failure) {
+  const auto& avoided = job.saved.submission().avoided();
+  return failure.cause() == v1::NODE_LOST &&
+         std::none_of(avoided.begin(), avoided.end(),
+                      [&](const v1::AvoidedNode& node) { return node.node() == failure.node(); });
+}
+
 // What would follow the current generation if this ended it.
 RestartDecision DecideNext(const state::Job& job, const std::optional<v1::Failure>& root_cause,
                            MonoTime now) {
@@ -93,9 +101,12 @@ RestartDecision DecideNext(const state::Job& job, const std::optional<v1::Failur
       members.begin(), members.end(), [](const saved::Member& member) { return !member.lost(); });
   const int64_t stopped_us = generation.saved.stop().ordered_us();
   const MonoTime end = stopped_us == 0 ? now : MonoTime::FromMicros(stopped_us);
+  OfCluster cluster;
+  cluster.submitted = !job.user().empty();
+  cluster.lost_node = root_cause.has_value() && IsLossOfNode(job, *root_cause);
+  cluster.free_restarts = job.saved.restarts().all() - job.saved.restarts().counted();
   return DecideRestart(root_cause, job.policy, job.saved.restarts().counted_us(), survivors, now,
-                       end - MonoTime::FromMicros(generation.saved.formed_us()),
-                       !job.user().empty());
+                       end - MonoTime::FromMicros(generation.saved.formed_us()), cluster);
 }
 
 }  // namespace
@@ -129,6 +140,10 @@ bool Job::AdvanceGathering() {
       return true;
     case FormationDecision::kGiveUp:
       break;
+  }
+  if (IsOwedNodes(view())) {
+    if (!std::exchange(live_.gives_back, true)) for_cluster_.gives_back.push_back(name_);
+    return false;
   }
   const v1::Failure failure =
       PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(),
@@ -295,6 +310,7 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   record.mutable_job_ended()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("ended, ", rpc::PhaseName(outcome), message.empty() ? "" : ": ", message));
+  live_.ended_here = true;
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
   live_.suspicion.given_up.reset();

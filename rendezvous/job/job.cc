@@ -128,6 +128,12 @@ void Job::CallDropped(CallId call) {
   Touch(false);
 }
 
+void Job::Granted() {
+  live_.granted_at = context_.clock.now();
+  live_.gives_back = false;
+  Touch(true);
+}
+
 void Job::LauncherEnded(const std::string& node, const std::string& how) {
   if (live_.connections.Find(node) != nullptr) live_.connections.SetLauncherEnd(node, how);
   Touch(true);

@@ -32,7 +32,11 @@
 //   cannot begin     ended   ended         -                        -                        -
 //   launcher ended   -       why its node is lost, if it is                                  -
 //   deadline: total  -       ended         stop                     changes the reason (+)   -
-//             join   -       ended         -                        -                        -
+//             join   -       ended; where  -                        -                        -
+//                            the cluster
+//                            owes it nodes:
+//                            gives back
+//                            the others
 //             start  -       -             stop; or, of those who   -                        -
 //                                          went on in their
 //                                          processes: who is absent?
@@ -79,6 +83,8 @@ struct ForCluster {
   bool changed = false;
   // By job and node: launchers that were connected and given up: they may still run.
   std::vector<std::pair<std::string, std::string>> launchers_lost;
+  // Jobs that want their nodes only together with others that they lack.
+  std::vector<std::string> gives_back;
 };
 
 class Job {
@@ -107,6 +113,8 @@ class Job {
   // `cause`: CANCELLED or PREEMPTED. `at_once`: who still stops does so without the rest of the
   // grace, which a server that begins anew forgets.
   void Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once);
+  // It has one more node of the cluster.
+  void Granted();
   // The job's launcher there ended unasked.
   void LauncherEnded(const std::string& node, const std::string& how);
   // The job has never begun and cannot: now (`try_later`), or ever.

@@ -113,6 +113,7 @@ bool Jobs::IsOfEndedJob(const v1::NodeMessage& message) const {
   const Job* job = Find(message.job());
   if (job == nullptr || !state::HasEnded(job->view().job.phase())) return false;
   if (message.generation() != 0) return true;
+  if (context_.config.runs_once && job->view().live.ended_here) return true;
   const auto& nodes = job->view().job.nodes;
   const auto node = nodes.find(message.join().node());
   return node != nodes.end() && node->second.node().incarnation() == message.incarnation();
@@ -237,7 +238,7 @@ void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::s
 }
 
 void Jobs::Granted(const std::string& name) {
-  With(name, [](Job& job) { job.Touch(true); });
+  With(name, [](Job& job) { job.Granted(); });
 }
 
 void Jobs::LauncherEnded(const std::string& name, const std::string& node, const std::string& how) {

@@ -89,7 +89,8 @@ class Jobs {
   template <typename Action>
   void With(const std::string& name, Action action);
   static void SetTimer(const std::string& name, MonoTime at, MonoTime* timer, Timers* timers);
-  // It comes from a life of an agent that took part in the run that is over.
+  // It comes from a life of an agent that took part in the run that is over, or comes too late for
+  // it.
   bool IsOfEndedJob(const v1::NodeMessage& message) const;
   // The job of the Join goes on or is created; false: the Join was rejected.
   bool Prepare(StreamId stream, const v1::Join& join);

@@ -102,6 +102,38 @@ TEST_F(JobsTest, AMessageForAnotherJobThanItsSpecIsRefused) {
   EXPECT_EQ(jobs_.CheckJoin(message).message(), "the message is for job other, its spec for train");
 }
 
+TEST_F(JobsTest, WhoComesAfterTheEndOfTheOneRunHearsItAndBeginsNoOther) {
+  CoreConfig config;
+  config.only_job = "train";
+  config.runs_once = true;
+  step::Context context(config, &state_);
+  Jobs jobs(&context, [](const state::Job&, MonoTime) { return std::string(); });
+  const auto join = [&](uint64_t stream, const std::string& node) {
+    jobs.Join(StreamId{stream}, JoinFrom({"train", node}, Spec("train"), 1));
+    jobs.Advance();
+    return context.out.Take();
+  };
+  join(1, "a");
+  jobs.Cancel("train", "", 0, v1::CANCELLED);
+  jobs.Advance();
+  for (const bool others_are_leaving : {true, false}) {
+    if (!others_are_leaving) jobs.StreamClosed("train", "a");
+    const std::string late = others_are_leaving ? "b" : "c";
+    const Effects effects = join(others_are_leaving ? 2 : 3, late);
+    EXPECT_EQ(ClosedWith(effects), "");
+    ASSERT_FALSE(effects.send.empty());
+    EXPECT_EQ(effects.send.back().message.finished().verdict().outcome(), v1::CANCELLED_PHASE);
+    jobs.StreamClosed("train", late);
+  }
+  EXPECT_EQ(PhaseOf("train"), v1::CANCELLED_PHASE);
+  EXPECT_TRUE(jobs.CheckInvariants().ok()) << jobs.CheckInvariants();
+  // A server that begins anew with its state runs it anew.
+  Jobs next(&context, [](const state::Job&, MonoTime) { return std::string(); });
+  next.Add("train");
+  next.Join(StreamId{4}, JoinFrom({"train", "a", 2}, Spec("train"), 1));
+  EXPECT_EQ(PhaseOf("train"), v1::GATHERING);
+}
+
 TEST_F(JobsTest, ALaunchersServerTakesNoOtherJob) {
   CoreConfig config;
   config.only_job = "train";

@@ -69,6 +69,12 @@ struct Live {
   uint64_t checkpoint_asked = 0;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;
+  // When it got its last node of the cluster.
+  MonoTime granted_at = MonoTime::FromMicros(std::numeric_limits<int64_t>::min() / 2);
+  // It has waited long enough for nodes that the cluster owes it to give back the others.
+  bool gives_back = false;
+  // It ended in this life of the server.
+  bool ended_here = false;
   // Something happened after which the job is to be advanced.
   bool touched = false;
   // When it is to be advanced though nothing happens.

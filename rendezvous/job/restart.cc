@@ -58,15 +58,18 @@ bool HasLastWord(const v1::Failure& failure) {
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
                               const state::Policy& policy,
                               absl::Span<const int64_t> counted_restarts_us, uint32_t survivors,
-                              MonoTime now, absl::Duration lasted, bool of_cluster) {
+                              MonoTime now, absl::Duration lasted, const OfCluster& cluster) {
   if (!root_cause.has_value()) return {true, false, {}, "nothing failed"};
   const v1::Failure& failure = *root_cause;
   if (IsNodeGone(failure) && policy.min < policy.max && policy.SizeFor(survivors) != 0) {
     return {
         true, false, {}, absl::StrCat("an elastic job goes on with ", Count(survivors, "node"))};
   }
-  if (of_cluster && failure.cause() == v1::PREEMPTED && IsNodeGone(failure)) {
+  if (cluster.submitted && failure.cause() == v1::PREEMPTED && IsNodeGone(failure)) {
     return {true, false, {}, "its node was taken away, which costs no restart"};
+  }
+  if (cluster.submitted && cluster.lost_node && cluster.free_restarts < kFreeNodeLosses) {
+    return {true, false, {}, "its node is lost, which costs no restart"};
   }
   if (IsFinal(failure.cause()) || IsOfWholeJob(failure)) return Never("");
   if (policy.restart_max == 0) return Never("");

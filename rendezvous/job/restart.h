@@ -14,6 +14,10 @@
 
 namespace cadre::job {
 
+// Restarts of a submitted job after which a lost node counts like any failure. As often as a job of
+// Slurm's goes back into the queue (launcher/slurm/batch_script.h).
+inline constexpr uint32_t kFreeNodeLosses = 16;
+
 struct RestartDecision {
   bool again = false;
   // It counts against the budget.
@@ -23,6 +27,15 @@ struct RestartDecision {
   std::string reason;
 };
 
+// What a cluster has to do with a job.
+struct OfCluster {
+  bool submitted = false;
+  // The root cause is that it lost a node, and not the job's launcher there.
+  bool lost_node = false;
+  // Restarts that cost the job nothing.
+  uint32_t free_restarts = 0;
+};
+
 // `root_cause` is absent where nothing failed (scale-up). `counted_restarts_us` holds the moments
 // of the restarts that counted so far, oldest first. `survivors` are the members that are left.
 //
@@ -30,13 +43,14 @@ struct RestartDecision {
 // was shorter than backoff_min.
 //
 // An elastic job that loses a node and still has enough of them goes on without touching its
-// budget: it was asked to live with fewer. So does a job `of_cluster` from which a node was taken:
-// it did nothing wrong, and gets another one.
+// budget: it was asked to live with fewer. So does a job of the cluster from which a node was
+// taken, or whose node was lost: it did nothing wrong, and gets another one. The latter ends where
+// it may be the job that kills its nodes: after kFreeNodeLosses.
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
                               const state::Policy& policy,
                               absl::Span<const int64_t> counted_restarts_us, uint32_t survivors,
                               MonoTime now, absl::Duration lasted = absl::ZeroDuration(),
-                              bool of_cluster = false);
+                              const OfCluster& cluster = {});
 
 // The user, a scheduler or the clock has the last word: nothing that happens afterwards changes the
 // reason, and what failed before did not follow from it.

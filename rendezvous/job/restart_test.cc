@@ -102,22 +102,35 @@ TEST(RestartTest, AnElasticJobThatLosesANodeGoesOnForFree) {
 
 TEST(RestartTest, AJobOfTheClusterFromWhichANodeIsTakenGoesOnForFree) {
   const auto decide = [](const v1::Failure& failure, bool of_cluster) {
-    return DecideRestart(failure, Budget(0), {}, 1, kNow, absl::ZeroDuration(), of_cluster);
+    return DecideRestart(failure, Budget(0), {}, 1, kNow, absl::ZeroDuration(), {of_cluster});
   };
   v1::Failure taken = Because(v1::PREEMPTED);
   taken.set_node("n1");
   EXPECT_TRUE(decide(taken, true).again);
   EXPECT_FALSE(decide(taken, true).counted);
   EXPECT_FALSE(decide(taken, false).again);
-  // A node that dies, a worker that somebody kills, and a warning to the whole job are no such
-  // thing.
-  v1::Failure lost = Because(v1::NODE_LOST);
-  lost.set_node("n1");
-  EXPECT_FALSE(decide(lost, true).again);
+  // A worker that somebody kills and a warning to the whole job are no such thing.
   v1::Failure worker = taken;
   worker.mutable_exit()->set_signal(SIGTERM);
   EXPECT_FALSE(decide(worker, true).again);
   EXPECT_FALSE(decide(Because(v1::PREEMPTED), true).again);
+}
+
+TEST(RestartTest, AJobOfTheClusterThatLosesANodeGoesOnForFree_SoOften) {
+  v1::Failure lost = Because(v1::NODE_LOST);
+  lost.set_node("n1");
+  const auto decide = [&](uint32_t budget, bool of_cluster, uint32_t free) {
+    return DecideRestart(lost, Budget(budget), {}, 1, kNow, absl::ZeroDuration(),
+                         {of_cluster, true, free});
+  };
+  EXPECT_TRUE(decide(0, true, kFreeNodeLosses - 1).again);
+  EXPECT_FALSE(decide(0, true, kFreeNodeLosses - 1).counted);
+  EXPECT_FALSE(decide(0, true, kFreeNodeLosses).again);
+  EXPECT_TRUE(decide(1, true, kFreeNodeLosses).counted);
+  EXPECT_FALSE(decide(0, false, 0).again);
+  // It was the job's launcher that ended there.
+  EXPECT_FALSE(
+      DecideRestart(lost, Budget(0), {}, 1, kNow, absl::ZeroDuration(), {true, false}).again);
 }
 
 TEST(RestartTest, WithoutAFailureItIsFree) {

@@ -19,6 +19,8 @@ struct CoreConfig {
   // The one job this server is for; empty: any. A server inside a launcher ends with its job, so it
   // must not take in others.
   std::string only_job;
+  // Who comes after its end hears that, and does not begin it anew: this server is for one run.
+  bool runs_once = false;
   // How long the host's nodes may take to report a stopped generation beyond its grace.
   absl::Duration stop_margin = absl::Seconds(10);
   // Wall clock, milliseconds since the Unix epoch, at MonoTime 0. For people only.

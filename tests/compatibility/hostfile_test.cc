@@ -151,6 +151,22 @@ TEST_F(HostfileTest, SshThatRunsAnotherCommand_IsNamedAndEndsTheJob) {
       << Said(*run);
 }
 
+// It would be alone in a job of the same name, which the others have ended.
+TEST_F(HostfileTest, HostThatComesAfterTheEnd_DoesNotRunTheJobAgain) {
+  const std::string path = MakeTempDir("shell") + "/ssh";
+  std::ofstream(path) << "#!/bin/bash\nif [[ $1 == node2 ]]; then\n"
+                      << "  while [[ ! -e over ]]; do sleep 0.05; done\n  exec " << MakeNodeShell()
+                      << " \"$@\"\nfi\n"
+                      << MakeNodeShell() << " \"$@\"\nstatus=$?\ntouch over\nexit $status\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  const auto run =
+      Run("node1\nnode2\n",
+          {"--nnodes", "1:2", "--settle", "10ms", "sh", "-c", "echo trains; exit 7"}, path);
+  EXPECT_EQ(run->Wait(kPatience), 7) << Said(*run);
+  const std::string& out = run->standard_output();
+  EXPECT_EQ(out.find("trains"), out.rfind("trains")) << Said(*run);
+}
+
 TEST_F(HostfileTest, BadLine_IsOneLine) {
   const auto run = Run("node1 slots=many\n", {probe_});
   EXPECT_EQ(run->Wait(kPatience), 64);

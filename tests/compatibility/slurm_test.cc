@@ -1,6 +1,8 @@
 // Cadre inside a real Slurm cluster of two nodes. Needs root, slurm-wlm and munge; skipped without.
+#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/compatibility/documented_commands.h"
 #include "tests/compatibility/slurm_fixture.h"
 #include "tests/end_to_end/launch.h"
@@ -62,6 +65,37 @@ class SlurmTest : public SlurmFixture {
     return number;
   }
 
+  // A program that stands for `cadre`, which `script` has as $cadre.
+  static std::string Wrapper(const std::string& name, const std::string& script) {
+    const std::string path = absl::StrCat(cluster_->directory(), "/", name, ".wrapper");
+    std::ofstream(path) << "#!/bin/bash\ncadre=" << cadre_ << "\n" << script;
+    chmod(path.c_str(), 0755);
+    return path;
+  }
+  static std::string SecondWaitsForTheFirst(const std::string& name) {
+    return Wrapper(name, absl::StrCat(R"(
+[ "$SLURM_NODEID" = 1 ] && while [ ! -e )",
+                                      name, R"(.over ]; do sleep 0.1; done
+"$cadre" "$@"
+status=$?
+[ "$SLURM_PROCID" != 0 ] || touch )",
+                                      name, ".over\nexit $status\n"));
+  }
+  // As Submit, with a program in the place of `cadre`.
+  static std::string SubmitWith(const std::string& program, const std::string& name,
+                                const std::string& spec) {
+    const std::string path = absl::StrCat(cluster_->directory(), "/", name);
+    std::ofstream(path + ".yaml") << "name: " << name << "\n" << spec;
+    const auto script = cluster_->Run({cadre_, "slurm", "script", name + ".yaml"});
+    EXPECT_EQ(script->Wait(), 0) << Said(*script);
+    std::string text = script->standard_output();
+    const size_t end = text.find("' run ");
+    const size_t begin = text.rfind('\'', end - 1);
+    EXPECT_NE(end, text.npos) << text;
+    std::ofstream(path + ".sh") << text.replace(begin, end + 1 - begin, program);
+    return Submitted(path + ".sh");
+  }
+
   // What the batch job and its launchers have said, once that contains `text`.
   static std::string SaidBy(const std::string& job, const std::string& text) {
     const std::string path = absl::StrCat(cluster_->directory(), "/slurm-", job, ".out");
@@ -86,12 +120,12 @@ class SlurmTest : public SlurmFixture {
     return lines;
   }
 
-  static std::vector<std::string> LeftInHome() {
+  static std::vector<std::string> TokensInHome() {
     std::vector<std::string> left;
     std::error_code error;
     for (const auto& entry :
          std::filesystem::directory_iterator(cluster_->directory() + "/.cadre", error)) {
-      left.push_back(entry.path().filename());
+      if (entry.path().extension() != ".ended") left.push_back(entry.path().filename());
     }
     return left;
   }
@@ -109,7 +143,7 @@ TEST_F(SlurmTest, OneTaskPerNode_NeedsNoRendezvousFlag) {
                                             " world=4 node=", rank / 2, " generation=1")));
   }
   // The token that the nodes shared is gone.
-  EXPECT_THAT(LeftInHome(), IsEmpty());
+  EXPECT_THAT(TokensInHome(), IsEmpty());
 }
 
 TEST_F(SlurmTest, OneTaskPerWorker_OneOfEachNodeWorksAndAllEndAlike) {
@@ -318,6 +352,115 @@ slurm: {extra: ["--time=1"]}
               AllOf(HasSubstr("training in generation 1"), HasSubstr("resumed in generation 2")));
   EXPECT_THAT(follow->standard_error(),
               AllOf(HasSubstr(" is pending"), HasSubstr("(warned) ended: COMPLETED")));
+}
+
+// The launcher of the second node comes when that of the first one has ended.
+TEST_F(SlurmTest, WhoComesAfterTheEnd_EndsAsTheJobDid) {
+  for (const int status : {0, 7}) {
+    const std::string name = absl::StrCat("late", status);
+    const std::string job = SubmitWith(
+        SecondWaitsForTheFirst(name), name,
+        absl::StrCat("nodes: 1..2\nrendezvous: {join_timeout: 8s}\ncommand: [sh, -c, \"echo trains "
+                     "in generation $CADRE_GENERATION; exit ",
+                     status, "\"]\n"));
+    const std::string state = StateOf(job, status == 0 ? "JobState=COMPLETED" : "JobState=FAILED");
+    EXPECT_THAT(state,
+                AllOf(HasSubstr(absl::StrCat("ExitCode=", status, ":0")), HasSubstr("Restarts=0")));
+    const std::string said = SaidBy(job, "had ended before this node came");
+    EXPECT_EQ(LinesOf(said, "] trains in generation").size(), 1u) << said;
+  }
+}
+
+// Without a script of ours, and where the node has a launcher for each worker.
+TEST_F(SlurmTest, WhoComesAfterTheEndOfAPlainStep_EndsAsTheJobDid) {
+  for (const int tasks : {1, 2}) {
+    const std::string wrapper = SecondWaitsForTheFirst(absl::StrCat("step", tasks));
+    const auto srun = Srun(tasks, {wrapper, "run", "--nnodes", "1:2", "--nproc-per-node", "1",
+                                   "--join-timeout", "8s", probe_, "--exit", "5"});
+    EXPECT_EQ(srun->Wait(kPatience), 5) << Said(*srun);
+    EXPECT_THAT(srun->standard_error(), HasSubstr("had ended before this node came"));
+  }
+}
+
+// One that was cut off says 75 before the others have succeeded.
+TEST_F(SlurmTest, ALauncherThatGaveUpDoesNotHaveTheJobRunAgain) {
+  const std::string wrapper = Wrapper("cut", R"(
+[ "$SLURM_NODEID" = 0 ] && exec "$cadre" "$@"
+"$cadre" "$@" & launcher=$!
+while ! grep -q 'rank 1 of 2' slurm-$SLURM_JOB_ID.out; do sleep 0.1; done
+kill -9 $launcher
+wait
+exit 75
+)");
+  const std::string job = SubmitWith(
+      wrapper, "cut",
+      "nodes: 1..2\ncommand: [sh, -c, \"echo rank $RANK of $WORLD_SIZE; [ $WORLD_SIZE = 1 ] || "
+      "sleep 600\"]\n");
+  EXPECT_THAT(StateOf(job, "JobState=COMPLETED"),
+              AllOf(HasSubstr("ExitCode=0:0"), HasSubstr("Restarts=0")));
+}
+
+// Each has a state of its own, though they run at the same time under one name.
+TEST_F(SlurmTest, AnArrayAndASecondSubmission_HaveStatesOfTheirOwn) {
+  const std::string spec =
+      "nodes: 1\ncommand: [sh, -c, \"touch same.$SLURM_JOB_ID; while [ $(ls same.* | wc -l) -lt 3 "
+      "]; do sleep 0.1; done\"]\n";
+  const auto array = SubmitThere("same", absl::StrCat(spec, "slurm: {extra: [\"--array=1-2\"]}\n"),
+                                 {"--output", "json"});
+  ASSERT_EQ(array->Wait(kPatience), 0) << Said(*array);
+  const auto again = SubmitThere("same", spec, {"--follow"});
+  EXPECT_EQ(again->Wait(kPatience), 0) << Said(*again);
+  EXPECT_THAT(again->standard_error(), HasSubstr("(same) succeeded: "));
+  const std::string number = nlohmann::json::parse(array->standard_output())["slurm_job"];
+  for (const int task : {1, 2}) {
+    const std::string id = absl::StrCat(number, "_", task);
+    const auto follow = cluster_->Run({cadre_, "slurm", "follow", id});
+    EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+    EXPECT_THAT(follow->standard_error(), HasSubstr("(same) succeeded: "));
+    int found = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(cluster_->directory() + "/logs/same")) {
+      found += absl::EndsWith(entry.path().string(), absl::StrCat("_", task)) &&
+               std::filesystem::exists(entry.path() / "verdict.json");
+    }
+    EXPECT_EQ(found, 1);
+  }
+}
+
+// Of what such a job leaves in the environment the new one takes nothing.
+TEST_F(SlurmTest, SubmittedFromWithinAJob) {
+  std::ofstream(cluster_->directory() + "/inner.yaml")
+      << "name: inner\nnodes: 2\ncommand: [sh, -c, \"echo rank $RANK of $WORLD_SIZE\"]\n";
+  // With memory to hand out it would say the first two of them, too, which contradict each other.
+  const auto outer = cluster_->Run(
+      {"srun", "-N1", "-n2", "-c2", "--cpu-bind=cores", "--exclusive", "sh", "-c",
+       absl::StrCat("export SLURM_MEM_PER_CPU=10 SLURM_MEM_PER_NODE=40 SLURM_ARRAY_TASK_ID=3; "
+                    "[ $SLURM_PROCID = 1 ] || ",
+                    cadre_, " submit --slurm inner.yaml")});
+  ASSERT_EQ(outer->Wait(kPatience), 0) << Said(*outer);
+  constexpr absl::string_view kAs = "as Slurm job ";
+  const std::string& said = outer->standard_output();
+  ASSERT_THAT(said, HasSubstr(std::string(kAs)));
+  const size_t at = said.find(kAs.data()) + kAs.size();
+  const std::string inner = said.substr(at, said.find(';', at) - at);
+  EXPECT_THAT(StateOf(inner, "JobState=COMPLETED"), HasSubstr("ExitCode=0:0"));
+  EXPECT_THAT(SaidBy(inner, "rank 1 of 2"), HasSubstr("rank 0 of 2"));
+}
+
+// Slurm passes no HOME on then; the password entry has it. It is not the test's, which cleans up.
+TEST_F(SlurmTest, WithoutTheSubmittersEnvironment) {
+  const auto submit = SubmitThere("bare",
+                                  "nodes: 2\ncommand: [sh, -c, \"echo rank $RANK of "
+                                  "$WORLD_SIZE\"]\nslurm: {extra: [\"--export=NONE\"]}\n",
+                                  {"--follow"});
+  EXPECT_EQ(submit->Wait(kPatience), 0) << Said(*submit);
+  EXPECT_THAT(submit->standard_output(), HasSubstr("rank 1 of 2"));
+  const std::string& said = submit->standard_output();
+  const size_t at = said.find("Slurm job ") + 10;
+  const std::string job = said.substr(at, said.find(';') - at);
+  EXPECT_EQ(
+      unlink(absl::StrCat(getpwuid(getuid())->pw_dir, "/.cadre/slurm-", job, ".0.ended").c_str()),
+      0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -129,6 +130,17 @@ TEST(RunTest, CommandsFindAJobOfNoServer) {
   EXPECT_EQ(absent->Wait(), 1) << Said(*absent);
   EXPECT_THAT(absent->standard_error(),
               AllOf(HasSubstr("no run of job there has left its files in "), HasSubstr(logs)));
+}
+
+TEST(RunTest, MuchMoreThanMayWait_IsWholeInAPipeThatIsRead) {
+  constexpr int kLines = 2500000;
+  auto run = StartStandalone(
+      {"--nproc-per-node", "1", "--", "/bin/sh", "-c", absl::StrCat("seq 1 ", kLines)});
+  EXPECT_EQ(run->Wait(), 0) << run->standard_error();
+  const std::string& out = run->standard_output();
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), kLines);
+  EXPECT_TRUE(absl::EndsWith(out, absl::StrCat("] ", kLines, "\n"))) << out.substr(out.size() - 99);
+  EXPECT_THAT(run->standard_error(), Not(HasSubstr("left out")));
 }
 
 TEST(RunTest, OutputToAFullDevice_IsSaidAndTheStatusIsTheWorkers) {

@@ -199,7 +199,7 @@ TEST_F(LaunchedWorkerTest, RankZeroWaitsForTheOthersToEnd) {
 }
 
 TEST_F(LaunchedWorkerTest, NoHome) {
-  setenv("HOME", "", 1);
+  setenv("HOME", "no/path", 1);
   EXPECT_THAT(Connect(Rank(0, 4, 2)), StatusIs(StatusCode::kFailedPrecondition,
                                                AllOf(HasSubstr("HOME"), HasSubstr("cadre run"))));
 }

@@ -1,6 +1,6 @@
 // One pipe that a worker writes to: its bytes go to a file, to the agent, and the last of them are
-// kept as evidence. The worker is never held up: a full disk, a file system that does not answer or
-// a slow agent loses bytes here and nowhere else. Supervisor's thread only.
+// kept as evidence. The worker is not held up for long: a full disk, a file system that does not
+// answer or an agent that stands still loses bytes here and nowhere else. Supervisor's thread only.
 #ifndef CADRE_AGENT_SUPERVISOR_OUTPUT_STDIO_H_
 #define CADRE_AGENT_SUPERVISOR_OUTPUT_STDIO_H_
 
@@ -55,7 +55,9 @@ class CapturedStream {
 
   int fd() const { return pipe_.get(); }
   bool open() const { return pipe_.ok(); }
-  // Not watched until its file has room again.
+  // The agent is to get it.
+  bool forwarded() const { return options_.forward; }
+  // Not watched until its file, or the agent's queue, has room again.
   bool paused = false;
 
   // Reads once. False at the end of the stream.

@@ -34,10 +34,9 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-}  // namespace
-
-std::optional<ProcessInfo> InspectProcess(pid_t pid) {
-  const auto text = ReadKernelFile(absl::StrCat("/proc/", pid, "/stat"));
+// Of a process or a thread.
+std::optional<ProcessInfo> InspectAt(const std::string& directory, pid_t pid) {
+  const auto text = ReadKernelFile(absl::StrCat(directory, "/stat"));
   if (!text.has_value()) return std::nullopt;
   // "pid (any name, with any characters) state parent group session tty foreground flags ..."
   const size_t end = text->rfind(')');
@@ -50,6 +49,25 @@ std::optional<ProcessInfo> InspectProcess(pid_t pid) {
   }
   info.exiting = info.state == 'Z' || (flags & kExitingFlag) != 0;
   return info;
+}
+
+}  // namespace
+
+std::optional<ProcessInfo> InspectProcess(pid_t pid) {
+  return InspectAt(absl::StrCat("/proc/", pid), pid);
+}
+
+std::optional<KilledProcess> InspectKilled(pid_t pid) {
+  const std::string directory = absl::StrCat("/proc/", pid);
+  const auto process = InspectProcess(pid);
+  if (!process.has_value()) return std::nullopt;
+  for (const std::string& thread : Subdirectories(directory + "/task")) {
+    const std::string at = absl::StrCat(directory, "/task/", thread);
+    const auto info = InspectAt(at, pid);
+    if (!info.has_value() || absl::StrContains("RZX", std::string(1, info->state))) continue;
+    return KilledProcess{false, info->state, KernelFunction(at)};
+  }
+  return KilledProcess{true, process->state, KernelFunction(directory)};
 }
 
 std::string KernelFunction(const std::string& directory) {

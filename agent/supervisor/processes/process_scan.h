@@ -30,6 +30,19 @@ std::optional<ProcessInfo> InspectProcess(pid_t pid);
 // it waits in none, or we may not know.
 std::string KernelFunction(const std::string& directory);
 
+// Where a process that was killed is.
+struct KilledProcess {
+  // What keeps it passes by itself: it waits for a processor, or it is dead and waits to be reaped.
+  bool ends = false;
+  // Of the thread that waits in the kernel, or else of the process.
+  char state = '?';
+  std::string kernel_function;
+};
+
+// nullopt: it is gone. All of its threads are looked at: the first one may be dead before the
+// others.
+std::optional<KilledProcess> InspectKilled(pid_t pid);
+
 // The children of this process, those that have ended and are not reaped included.
 std::vector<pid_t> OwnChildren();
 

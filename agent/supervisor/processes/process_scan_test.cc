@@ -1,9 +1,12 @@
 #include "agent/supervisor/processes/process_scan.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,6 +78,40 @@ TEST(ProcessScan, KillsWhatBelongs_AndCountsNoZombie) {
   victim.AwaitEnd();
   EXPECT_THAT(kill_victim(), ElementsAre());
   EXPECT_FALSE(InspectProcess(other.pid())->exiting);
+}
+
+// What waits for a processor, or is dead, is not kept by the kernel.
+TEST(ProcessScan, TellsWhatEndsByItselfFromWhatWaits) {
+  Child child;
+  const auto stopped = InspectKilled(child.pid());
+  ASSERT_TRUE(stopped.has_value());
+  EXPECT_FALSE(stopped->ends);
+  EXPECT_EQ(stopped->state, 'T');
+  kill(child.pid(), SIGKILL);
+  child.AwaitEnd();
+  const auto dead = InspectKilled(child.pid());
+  ASSERT_TRUE(dead.has_value());
+  EXPECT_TRUE(dead->ends);
+  EXPECT_EQ(dead->state, 'Z');
+  child.Reap();
+  EXPECT_FALSE(InspectKilled(child.pid()).has_value());
+}
+
+// This process: the thread that asks runs, and another one waits.
+TEST(ProcessScan, AThreadThatWaitsKeepsItsProcess) {
+  EXPECT_TRUE(InspectKilled(getpid())->ends);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::thread waits([&] {
+    char byte;
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  });
+  while (InspectKilled(getpid())->ends) sched_yield();
+  const auto found = InspectKilled(getpid());
+  EXPECT_EQ(found->state, 'S');
+  EXPECT_THAT(found->kernel_function, testing::HasSubstr("pipe"));
+  EXPECT_EQ(write(ends[1], "x", 1), 1);
+  waits.join();
 }
 
 TEST(ProcessScan, TheMarkerIsThatOfTheStart) {
