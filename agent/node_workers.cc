@@ -144,7 +144,7 @@ void NodeWorkers::Start(const StartWorkers& command) {
   uses_.local.BeginGeneration(generation(), assign(), spec().restart().in_place(), command.kept);
   LinkLogs(directory);
   start_.had_logs = start_.had_logs || directory.error == 0;
-  AllowWarmStart(spec().restart(), options_.workers, uses_.local.directory(), *frames);
+  AllowWarmStart(spec().restart(), uses_.local.directory(), *frames);
   standbys_.Begin(
       StandbyFor(*frames),
       StandbysWanted(spec().restart(), options_.workers, options_.adopt_timeout, frames->size()),
