@@ -90,8 +90,10 @@ struct RunOptions {
 absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1::JobSpec> spec,
                                       const std::optional<Identity>& identity);
 
-// The command with python3 in front where it is due.
+// The command with the interpreter in front where it is due (launcher/environment/python.h).
+// `job`: what is known of it so far; its own variables count before those of this command.
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
+                                                      const v1::JobSpec& job,
                                                       std::vector<std::string> program);
 
 // A job's name made of any text: other characters than [a-z0-9-] become dashes.
