@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/torch_store/listener.h"
 #include "agent/torch_store/node_addresses.h"
 #include "base/text.h"
 
@@ -12,8 +13,6 @@ namespace {
 
 // Those before send no VALIDATE.
 constexpr TorchVersion kFirstWithHandshake = {2, 1};
-// Those before take any address for the agent's where it serves.
-constexpr TorchVersion kFirstThatKnowsTheAddress = {2, 15};
 
 // Whoever begins a generation renews the node's lease. Longer than kStandsStillAfter: it is known
 // then that the files do not answer, and the next generation does not wait again.
@@ -46,6 +45,8 @@ std::optional<TorchVersion> TorchOf(const WorkerEnvironmentOptions& environment)
     return VariableOf(environment, name);
   };
   const std::vector<std::string> command(spec.command().begin(), spec.command().end());
+  // Without the hook PyTorch takes any address for the agent's (supervisor/warm/own_ranks.py).
+  if (!RunsStartHook(command, spec.working_dir(), variable)) return std::nullopt;
   return TorchVersionOf(command, spec.working_dir(), variable);
 }
 
@@ -71,12 +72,24 @@ absl::StatusOr<std::unique_ptr<AgentStore>> OpenStore(const v1::Assign& assign) 
 bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout,
                      const std::optional<TorchVersion>& torch) {
   if (IsTurnedOff(environment, adopt_timeout)) return false;
-  if (!torch.has_value() || *torch < kFirstWithHandshake) return false;
-  return environment.workers.env_style.empty() || !(*torch < kFirstThatKnowsTheAddress);
+  return torch.has_value() && !(*torch < kFirstWithHandshake);
+}
+
+absl::Status CheckMasterPort(const v1::Assign& assign) {
+  const auto port = static_cast<uint16_t>(assign.master_port());
+  absl::Status status = ListenAt(assign.master_addr(), port).status();
+  // A name, where rank 0 serves at all addresses.
+  if (absl::IsInvalidArgument(status)) status = ListenAt("0.0.0.0", port).status();
+  if (!absl::IsAlreadyExists(status)) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(status.message(),
+                   ": another job or program has it; give another --master-port, "
+                   "or none to have a free one"));
 }
 
 void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
   End();
+  taken_ = false;
   environment->agent_store = false;
   if (IsTurnedOff(*environment, adopt_timeout_)) return;
   const v1::Assign& assign = environment->assign;
@@ -94,6 +107,7 @@ void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
   }
   absl::StatusOr<std::unique_ptr<AgentStore>> store = OpenStore(assign);
   environment->agent_store = store.ok();
+  taken_ = absl::IsAlreadyExists(store.status());
   if (!store.ok()) return LeaveToRankZero(store.status().message());
   store_ = *std::move(store);
 }

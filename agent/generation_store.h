@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "agent/display.h"
@@ -19,10 +20,13 @@ namespace cadre::agent {
 // Whether workers are to be clients of a store that their agent serves. `torch`: what they import.
 //
 // None with `adopt_timeout`: the keys would end with the agent, and the workers would not. None for
-// a PyTorch that has no hand-shake, nor, with --env-style, for one before 2.15: programs for other
-// launchers let rank 0 serve at an address of their own, which those take for the agent's.
+// a PyTorch that has no hand-shake.
 bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout,
                      const std::optional<TorchVersion>& torch);
+
+// ALREADY_EXISTS: somebody else listens at the MASTER_PORT that was asked for, on rank 0's node.
+// Ranks would meet there whoever it is, as another job that was given the same port.
+absl::Status CheckMasterPort(const v1::Assign& assign);
 
 class GenerationStore {
  public:
@@ -43,6 +47,8 @@ class GenerationStore {
   // MASTER_ADDR is an address. What only rank 0's node knows, as that the port is in use, the
   // others do not learn.
   void Begin(WorkerEnvironmentOptions* environment);
+  // Somebody else took the port at the last moment.
+  bool PortIsTaken() const { return taken_; }
   // The generation is being stopped; its workers may still save their state.
   void StopWaits();
   // No worker of it is left on this node.
@@ -57,6 +63,7 @@ class GenerationStore {
   Display& display_;
   FileThread files_{{}};  // for what is read in the interpreter's folders
   std::unique_ptr<AgentStore> store_;
+  bool taken_ = false;
 };
 
 }  // namespace cadre::agent

@@ -50,13 +50,6 @@ TEST(WantsAgentStoreTest, WhatTurnsItOff) {
   EXPECT_TRUE(WantsAgentStore(environment, absl::ZeroDuration(), torch));
 }
 
-TEST(WantsAgentStoreTest, ProgramsForOtherLaunchers) {
-  WorkerEnvironmentOptions environment;
-  environment.workers.env_style = "slurm";
-  EXPECT_FALSE(WantsAgentStore(environment, absl::ZeroDuration(), TorchVersion{2, 14}));
-  EXPECT_TRUE(WantsAgentStore(environment, absl::ZeroDuration(), TorchVersion{2, 15}));
-}
-
 // With an interpreter that has a new torch, as far as files say.
 class GenerationStoreTest : public ::testing::Test {
  protected:
@@ -104,6 +97,15 @@ TEST_F(GenerationStoreTest, OnTheNodeOfRankZero) {
   EXPECT_FALSE(Connects());
 }
 
+// It is PyTorch's variable alone that such a program sees, and that does not know the address.
+TEST_F(GenerationStoreTest, NotForAnInterpreterWithoutTheStartHook) {
+  environment_.spec.add_command("-I");
+  environment_.spec.add_command("train.py");
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_FALSE(Connects());
+}
+
 TEST_F(GenerationStoreTest, OnOtherNodes) {
   environment_.assign.set_node_rank(1);
   environment_.assign.clear_node_addresses();
@@ -143,6 +145,21 @@ TEST_F(GenerationStoreTest, WhereItCannotBeRankZeroServes) {
   store_.Begin(&environment_);
   EXPECT_FALSE(environment_.agent_store);
   EXPECT_THAT(display_.own, HasSubstr("rank 0 serves PyTorch's store"));
+  EXPECT_TRUE(store_.PortIsTaken());
+}
+
+TEST_F(GenerationStoreTest, APortThatSomebodyElseListensAt) {
+  EXPECT_OK(CheckMasterPort(environment_.assign));
+  const auto taken = ListenAt("127.0.0.1", hold_.port());
+  ASSERT_OK(taken);
+  for (const char* address : {"127.0.0.1", "localhost"}) {
+    environment_.assign.set_master_addr(address);
+    const absl::Status status = CheckMasterPort(environment_.assign);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("give another --master-port"));
+  }
+  environment_.assign.set_master_addr("127.0.0.2");
+  EXPECT_OK(CheckMasterPort(environment_.assign));
 }
 
 TEST_F(GenerationStoreTest, WhereItIsNotKnownFromWhereNodesCome) {

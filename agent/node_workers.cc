@@ -133,11 +133,11 @@ void NodeWorkers::Start(const StartWorkers& command) {
   for (auto it = workers_.begin(); it != workers_.end();) {
     it = command.kept.count(it->first) != 0 ? std::next(it) : workers_.erase(it);
   }
-  store_.Begin(&start_.environment);
+  if (!BeginStore(command)) return;
   DirectoryFailure directory;
   absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
       PrepareWorkers(start_, &directory, MakingWithinLimit(files_));
-  if (!frames.ok()) return FailToStart(command, frames.status(), directory);
+  if (!frames.ok()) return FailToStart(command, NotStarted(frames.status(), directory));
   CADRE_CHECK(frames->size() == assign().local_world_size(), frames->size(), " frames for ",
               assign().local_world_size(), " workers");
   hold_.Release();
@@ -146,8 +146,7 @@ void NodeWorkers::Start(const StartWorkers& command) {
   start_.had_logs = start_.had_logs || directory.error == 0;
   // What the supervisor writes there for Python lives no longer than this agent, and in memory it
   // takes a tenth of the time.
-  AllowWarmStart(spec().restart(), options_.workers, CheckpointMemoryPath(uses_.local.directory()),
-                 *frames);
+  AllowWarmStart(spec().restart(), CheckpointMemoryPath(uses_.local.directory()), *frames);
   standbys_.Begin(
       StandbyFor(*frames),
       StandbysWanted(spec().restart(), options_.workers, options_.adopt_timeout, frames->size()),
@@ -165,6 +164,23 @@ void NodeWorkers::Start(const StartWorkers& command) {
     uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
   }
   BeginWatching();
+}
+
+bool NodeWorkers::BeginStore(const StartWorkers& command) {
+  const bool chosen = assign().node_rank() == 0 && assign().master_port() != hold_.port();
+  // Those that go on in their process may listen at it.
+  if (chosen && command.kept.empty()) {
+    store_.End();
+    const absl::Status free = CheckMasterPort(assign());
+    if (!free.ok()) {
+      FailToStart(command, PortIsTaken(assign().master_port(), free));
+      return false;
+    }
+  }
+  store_.Begin(&start_.environment);
+  if (!chosen || !store_.PortIsTaken()) return true;
+  FailToStart(command, PortIsTaken(assign().master_port(), CheckMasterPort(assign())));
+  return false;
 }
 
 void NodeWorkers::Start(uint32_t local_rank, supervisor::StartFrame frame) {
@@ -224,9 +240,7 @@ void NodeWorkers::TakeOver() {
                                   absl::FormatDuration(alone)));
 }
 
-void NodeWorkers::FailToStart(const StartWorkers& command, const absl::Status& why,
-                              const DirectoryFailure& directory) {
-  const v1::WorkerExit exit = NotStarted(why, directory);
+void NodeWorkers::FailToStart(const StartWorkers& command, const v1::WorkerExit& exit) {
   for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
     if (command.kept.count(i) == 0) uses_.emit(WorkerDied{generation(), i, exit});
   }

@@ -99,8 +99,10 @@ class NodeWorkers {
   void GoOn(uint32_t local_rank);
   // `frame`: that with which it is, or was, started; null: not known.
   void Follow(uint32_t local_rank, const supervisor::StartFrame* frame);
-  void FailToStart(const StartWorkers& command, const absl::Status& why,
-                   const DirectoryFailure& directory);
+  // False: somebody else has the port that was asked for, and the workers are reported as not
+  // started.
+  bool BeginStore(const StartWorkers& command);
+  void FailToStart(const StartWorkers& command, const v1::WorkerExit& exit);
   // The job's newest files are this generation's; or its workers run without any.
   void LinkLogs(const DirectoryFailure& directory);
   // What another process needs to carry on. `first_group`: of local rank 0; those of the others

@@ -82,7 +82,7 @@ TEST_F(AgentStoreTest, LinesAreTakenOnce) {
 TEST_F(AgentStoreTest, WhereItCannotBeIsSaid) {
   const auto listener = ListenAt("127.0.0.1", port_);
   ASSERT_OK(listener);
-  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1")));
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("127.0.0.1")));
   EXPECT_THAT(AgentStore::Open({"head", port_, {}}),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   // No address of this machine: one that is kept for documents.

@@ -49,8 +49,10 @@ absl::StatusOr<ScopedFd> ListenAt(const std::string& address, uint16_t port) {
     Set(fd, IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
     if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return listener;
   }
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen at ", address, ", port ", port, ": ", strerror(errno)));
+  const int error = errno;
+  const std::string text =
+      absl::StrCat("cannot listen at ", address, ", port ", port, ": ", strerror(error));
+  return error == EADDRINUSE ? absl::AlreadyExistsError(text) : absl::UnavailableError(text);
 }
 
 uint16_t PortOf(const ScopedFd& listener) {

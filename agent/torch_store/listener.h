@@ -13,7 +13,7 @@ namespace cadre::agent {
 // Non-blocking, at this numeric address of the machine alone, also where connections of an earlier
 // listener are not quite over and where a PortHold keeps the port. The connections send at once,
 // and notice within two minutes that the other machine is gone. INVALID_ARGUMENT: the address is
-// not numeric. UNAVAILABLE: it cannot be, and why.
+// not numeric. ALREADY_EXISTS: somebody else listens there. UNAVAILABLE: it cannot be, and why.
 absl::StatusOr<ScopedFd> ListenAt(const std::string& address, uint16_t port);
 
 // The port at which it listens.

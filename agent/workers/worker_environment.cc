@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -35,6 +36,7 @@ constexpr absl::string_view kAssignment[] = {
     "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_ERROR_FILE",
+    "CADRE_TORCH_STORE",
     "CADRE_GENERATION",
     "CADRE_PROGRESS_FILE",
     "CADRE_CHECKPOINT_FILE",
@@ -46,6 +48,23 @@ constexpr absl::string_view kOfTheJob[] = {
     "ROLE_NAME",     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "CADRE_JOB",
     "CADRE_AGENT",   "CADRE_TOKEN_FILE",          "CADRE_PROGRESS_FD",   "CADRE_CHECKPOINT_MEMORY",
     "CADRE_ENCRYPT",
+};
+
+// What SetSlurm() sets.
+constexpr absl::string_view kOfSlurm[] = {
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_NNODES",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_GTIDS",
+    "SLURM_SRUN_COMM_HOST",
+    "SLURM_LAUNCH_NODE_IPADDR",
 };
 
 template <size_t count>
@@ -97,7 +116,8 @@ void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
   out["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(assign.restart_count());
   out["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(assign.max_restarts());
   out["TORCHELASTIC_RUN_ID"] = options.job;
-  // "True" makes every rank a client, of a store that somebody has to serve.
+  // "True" makes every rank a client, of a store that somebody has to serve. The interpreter's
+  // start hook goes by the address instead (agent/supervisor/warm/own_ranks.py).
   out["TORCHELASTIC_USE_AGENT_STORE"] = options.agent_store ? "True" : "False";
   out["TORCHELASTIC_ERROR_FILE"] = error_file;
   out.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -116,6 +136,12 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
   out["CADRE_CHECKPOINT_FILE"] = CheckpointFilePath(directory, options.generation);
   out["CADRE_CHECKPOINT_MEMORY"] = CheckpointMemoryPath(directory);
   out["CADRE_ENCRYPT"] = options.spec.encrypt() ? "1" : "0";
+  // Another job's, within one of whose workers this one was started, serves none of these.
+  out.erase("CADRE_TORCH_STORE");
+  if (options.agent_store) {
+    out["CADRE_TORCH_STORE"] =
+        absl::StrCat(options.assign.master_addr(), ":", options.assign.master_port());
+  }
 }
 
 // As srun sets them for a task of a step with one task per worker.
@@ -144,9 +170,16 @@ void SetSlurm(const v1::Assign& assign, uint32_t local_rank, Variables& out) {
   }
 }
 
+// Whether they would otherwise have Slurm's numbers of their launcher, and not the job's spec says
+// which ones.
+bool IsInSlurm(const WorkerEnvironmentOptions& options, const Variables& variables) {
+  return variables.count("SLURM_JOB_ID") != 0 && options.spec.env().count("SLURM_PROCID") == 0;
+}
+
 absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_rank,
                        Variables& out) {
   const v1::Assign& assign = options.assign;
+  if (IsInSlurm(options, out)) SetSlurm(assign, local_rank, out);
   const std::string rank = absl::StrCat(assign.first_rank() + local_rank);
   const std::string world = absl::StrCat(assign.world_size());
   for (const absl::string_view style :
@@ -210,6 +243,10 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
 
 bool IsWorkersOwn(absl::string_view name) {
   return IsIn(kAssignment, name) || IsIn(kOfTheJob, name);
+}
+
+bool IsOfALaunchersStyle(absl::string_view name) {
+  return IsIn(kOfSlurm, name) || absl::StartsWith(name, "OMPI_COMM_WORLD_");
 }
 
 std::vector<std::string> AssignmentOf(const std::vector<std::string>& environment) {

@@ -38,6 +38,10 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
 // Whether every worker gets a variable of this name from Cadre, so that a job's own has no effect.
 bool IsWorkersOwn(absl::string_view name);
 
+// Whether it is one that a worker gets as srun or mpirun would set it, and that depends on its
+// place.
+bool IsOfALaunchersStyle(absl::string_view name);
+
 // Those of a worker's variables (NAME=value) that depend on its assignment, and the others. The
 // first are what a process that stands by is told with its place.
 std::vector<std::string> AssignmentOf(const std::vector<std::string>& environment);

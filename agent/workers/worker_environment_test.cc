@@ -81,6 +81,38 @@ TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
   EXPECT_EQ(Environment(SecondNode(), 1), expected);
 }
 
+// The launcher's own are those of the one task of its node.
+TEST(BuildWorkerEnvironment, InAJobOfSlurmsItsNumbersAreTheWorkers) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"SLURM_JOB_ID=77", "SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NTASKS=3"};
+  const auto environment = Environment(options, 2);
+  EXPECT_THAT(environment, Contains(Pair("SLURM_PROCID", "4")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_LOCALID", "2")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_NODEID", "1")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_NTASKS", "7")));
+  // Whatever is set is known to be another for each worker.
+  for (const auto& [name, value] : environment) {
+    if (name.rfind("SLURM_", 0) == 0) {
+      EXPECT_EQ(IsOfALaunchersStyle(name), name != "SLURM_JOB_ID") << name;
+    }
+  }
+  // The job's own word.
+  (*options.spec.mutable_env())["SLURM_PROCID"] = "9";
+  EXPECT_THAT(Environment(options, 2), Contains(Pair("SLURM_PROCID", "9")));
+  // Elsewhere there are none.
+  EXPECT_THAT(Environment(SecondNode(), 0), Not(Contains(Key("SLURM_PROCID"))));
+}
+
+TEST(BuildWorkerEnvironment, WhereTheAgentServesPyTorchsStore) {
+  WorkerEnvironmentOptions options = SecondNode();
+  // Of the job whose worker has started this one.
+  options.base = {"CADRE_TORCH_STORE=10.0.0.9:1"};
+  EXPECT_THAT(Environment(options, 1), Not(Contains(Key("CADRE_TORCH_STORE"))));
+  options.agent_store = true;
+  EXPECT_THAT(Environment(options, 1), Contains(Pair("CADRE_TORCH_STORE", "10.0.0.1:29600")));
+  EXPECT_THAT(Environment(options, 1), Contains(Pair("TORCHELASTIC_USE_AGENT_STORE", "True")));
+}
+
 TEST(BuildWorkerEnvironment, TheJobSaysWhetherItsWorkersEncrypt) {
   WorkerEnvironmentOptions options = SecondNode();
   options.base = {"CADRE_ENCRYPT=0"};

@@ -3,7 +3,7 @@
 
 As PyTorch's clients, a thread each, or as sockets that say the same bytes and cost little beside the store (`bare`).
 
-Who serves the store is said by TORCHELASTIC_USE_AGENT_STORE: the agent, or else rank 0, as PyTorch does it. Rank 0 prints the time
+Who serves the store is said by CADRE_TORCH_STORE: the agent, or else rank 0, as PyTorch does it. Rank 0 prints the time
 from when all processes were ready to when the last client had passed the barrier.
 
 usage: store_clients.py FOLDER CLIENTS torch|bare
@@ -88,7 +88,7 @@ def main():
     # By which the processes meet; the store that is measured has no part in it.
     meeting = dist.FileStore(os.path.join(folder, "meeting"), PROCESSES)
     server = None
-    if RANK == 0 and os.environ["TORCHELASTIC_USE_AGENT_STORE"] != "True":
+    if RANK == 0 and "CADRE_TORCH_STORE" not in os.environ:
         server = dist.TCPStore(ADDRESS, PORT, is_master=True, timeout=TIMEOUT, wait_for_workers=False)
     clients = (BareClients if kind == "bare" else Clients)(world // PROCESSES, world)
     meeting.add("ready", 1)
@@ -99,7 +99,7 @@ def main():
     times = [tuple(map(float, meeting.get(f"times of {rank}").split())) for rank in range(PROCESSES)]
     if RANK == 0:
         seconds = max(end for _, end in times) - min(start for start, _ in times)
-        print(f"clients={world} kind={kind} agent={os.environ['TORCHELASTIC_USE_AGENT_STORE']} seconds={seconds:.4f}", flush=True)
+        print(f"clients={world} kind={kind} agent={'CADRE_TORCH_STORE' in os.environ} seconds={seconds:.4f}", flush=True)
     # The server stays until all are done.
     meeting.add("done", 1)
     while meeting.add("done", 0) < PROCESSES:

@@ -29,7 +29,6 @@
 #include "launcher/environment/identity.h"
 #include "launcher/environment/launch_board.h"
 #include "launcher/environment/program.h"
-#include "launcher/environment/python.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/flags/run_options.h"
@@ -205,7 +204,6 @@ int Run(const Parsed& parsed) {
   if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
   // A launcher that one of its workers starts is nobody's part.
   for (const char* name : kClusterVariables) unsetenv(name);
-  environment["PYTHON_EXEC"] = PythonFor(environment, ThisProgram());
   const Settings settings(parsed, std::move(environment), RunFlags());
   if (settings.Get("hostfile").has_value()) return RunHosts(parsed, settings);
   const absl::StatusOr<bool> standalone = settings.Switch("standalone");

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -29,6 +31,7 @@
 #include "launcher/attach/security.h"
 #include "launcher/environment/endpoint.h"
 #include "launcher/environment/interruptible.h"
+#include "launcher/environment/python.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
 #include "rendezvous/host/core_thread.h"
@@ -64,6 +67,38 @@ bool IsOurs(const std::string& flag) {
   return ours->count(flag) > 0;
 }
 
+// What the workers on other machines get of this command's environment, as people know it of
+// DeepSpeed and of mpirun: what speaks of Cadre, of communication and of Python. Anything else by
+// --env.
+constexpr absl::string_view kForwarded[] = {"CADRE_", "PET_",   "NCCL_", "GLOO_",
+                                            "UCX_",   "TORCH_", "OMP_",  "PYTHON"};
+
+bool IsForwarded(absl::string_view name) {
+  if (name == "CADRE_HOSTFILE" || name == "CADRE_TOKEN_FILE" || name == "PYTHON_EXEC") return false;
+  return std::any_of(std::begin(kForwarded), std::end(kForwarded),
+                     [&](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
+}
+
+// NAME=value for the shell, each with a space before it. The interpreter is the one that a program
+// would have here, and the folder of a virtual environment or of conda's is the first there, too.
+std::string Variables(const Settings& settings) {
+  const std::map<std::string, std::string>& environment = settings.environment();
+  std::string line;
+  for (const auto& [name, value] : environment) {
+    if (IsForwarded(name)) absl::StrAppend(&line, " ", Quoted(absl::StrCat(name, "=", value)));
+  }
+  std::string python = PythonFor(environment, ThisProgram());
+  for (const char* name : {"CONDA_PREFIX", "VIRTUAL_ENV"}) {
+    const auto active = environment.find(name);
+    if (active == environment.end() || active->second.empty()) continue;
+    absl::StrAppend(&line, " ", Quoted(absl::StrCat(name, "=", active->second)),
+                    " PATH=", Quoted(active->second + "/bin"), ":\"$PATH\"");
+    if (python.empty()) python = active->second + "/bin/python3";
+  }
+  if (!python.empty()) absl::StrAppend(&line, " ", Quoted("PYTHON_EXEC=" + python));
+  return line;
+}
+
 // Where the job is served, as the hosts reach it, and what they run.
 struct HostfilePlan {
   std::string cadre;
@@ -77,18 +112,16 @@ struct HostfilePlan {
 // given, with what places the host in the job.
 std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
                           const HostfileHost& host, size_t rank) {
-  std::string line = absl::StrCat("cd ", Quoted(plan.working_dir), " && exec env");
-  for (const auto& [name, value] : settings.environment()) {
-    const bool setting = absl::StartsWith(name, "CADRE_") || absl::StartsWith(name, "PET_");
-    if (setting && name != "CADRE_HOSTFILE" && name != "CADRE_TOKEN_FILE") {
-      absl::StrAppend(&line, " ", Quoted(absl::StrCat(name, "=", value)));
-    }
-  }
-  absl::StrAppend(&line, " ", Quoted(plan.cadre), " run");
+  std::string line = absl::StrCat("cd ", Quoted(plan.working_dir), " && exec env",
+                                  Variables(settings), " ", Quoted(plan.cadre), " run");
   for (const Flag& flag : RunFlags()) {
     const auto given = parsed.flags.find(flag.name);
     if (given == parsed.flags.end() || IsOurs(flag.name)) continue;
-    for (const std::string& value : given->second) {
+    for (std::string value : given->second) {
+      // A variable of this machine's.
+      if (flag.name == "env" && !absl::StrContains(value, '=')) {
+        absl::StrAppend(&value, "=", settings.environment().at(value));
+      }
       absl::StrAppend(&line, " --", flag.name,
                       flag.value.empty() ? "" : absl::StrCat("=", Quoted(value)));
     }

@@ -96,7 +96,8 @@ int Run(const Parsed& parsed) {
     return SubmitToSlurm({parsed.rest[0], *spec, *requeues, *json, *follow});
   }
   // As each node's launcher will have it.
-  const auto command = BuildCommand(*settings, {spec->command().begin(), spec->command().end()});
+  const auto command =
+      BuildCommand(*settings, *spec, {spec->command().begin(), spec->command().end()});
   if (!command.ok()) return Fail(kExitUsage, command.status().message());
   spec->mutable_command()->Assign(command->begin(), command->end());
   const absl::StatusOr<std::string> working_dir = WorkingDir(spec->working_dir());

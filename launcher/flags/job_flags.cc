@@ -94,14 +94,18 @@ absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
       Take(settings, "working-dir", Text, [&](std::string s) { job.set_working_dir(s); }));
   for (const Setting& setting : settings.All("env")) {
     const size_t equals = setting.value.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return Named(setting, absl::InvalidArgumentError(
-                                absl::StrCat("expected NAME=VALUE, got '", setting.value, "'")));
-    }
     const std::string name = setting.value.substr(0, equals);
+    const auto here = settings.environment().find(name);
+    const bool from_here = equals == std::string::npos;
+    if (name.empty() || (from_here && here == settings.environment().end())) {
+      return Named(setting, absl::InvalidArgumentError(
+                                absl::StrCat("expected NAME=VALUE, or the NAME of a variable that "
+                                             "is set here, got '",
+                                             setting.value, "'")));
+    }
     const absl::Status allowed = CheckVariableName(name);
     if (!allowed.ok()) return Named(setting, allowed);
-    (*job.mutable_env())[name] = setting.value.substr(equals + 1);
+    (*job.mutable_env())[name] = from_here ? here->second : setting.value.substr(equals + 1);
   }
   // A switch that is not given leaves the spec as it is.
   ASSIGN_OR_RETURN(const bool no_agent_store, settings.Switch("no-agent-store"));

@@ -82,7 +82,8 @@ std::vector<Flag> RendezvousFlags() {
 }
 
 std::vector<Flag> ProgramFlags() {
-  Flag environment = Own(kProgram, "env", "NAME=VALUE", "Add to the workers' environment.");
+  Flag environment = Own(kProgram, "env", "NAME=VALUE",
+                         "Add to the workers' environment; NAME alone: as it is here.");
   environment.repeated = true;
   return {
       Torchrun(kProgram, "module", "", "The program is a Python module.", 'm'),

@@ -1,6 +1,7 @@
 #include "launcher/flags/run_options.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
+#include "launcher/environment/python.h"
 #include "launcher/flags/job_flags.h"
 #include "launcher/flags/rendezvous_flags.h"
 #include "launcher/flags/take.h"
@@ -68,6 +70,7 @@ std::string JobNameFrom(absl::string_view text) {
 }
 
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
+                                                      const v1::JobSpec& job,
                                                       std::vector<std::string> program,
                                                       bool for_python) {
   ASSIGN_OR_RETURN(const bool module, settings.Switch("module"));
@@ -81,7 +84,9 @@ absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
   }
   const bool script = !no_python && (for_python || absl::EndsWith(program[0], ".py"));
   if (!module && !run_path && !script) return program;
-  const std::string python = TextIn(settings.environment(), "PYTHON_EXEC");
+  std::map<std::string, std::string> environment = settings.environment();
+  for (const auto& [name, value] : job.env()) environment[name] = value;
+  const std::string python = PythonFor(environment, ThisProgram());
   std::vector<std::string> command = {python.empty() ? "python3" : python, "-u"};
   if (module) command.push_back("-m");
   if (run_path) {
@@ -120,7 +125,7 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   const bool for_python =
       is_for_python != nullptr && is_for_python(program[0], options.job.working_dir());
   ASSIGN_OR_RETURN(const std::vector<std::string> command,
-                   BuildCommand(settings, program, for_python));
+                   BuildCommand(settings, options.job, program, for_python));
   options.job.mutable_command()->Assign(command.begin(), command.end());
   ASSIGN_OR_RETURN(const bool module, settings.Switch("module"));
   // A macro is filled in for each worker.

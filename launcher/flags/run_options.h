@@ -102,9 +102,11 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
                                       const std::optional<Identity>& identity,
                                       const IsForPythonThere& is_for_python = nullptr);
 
-// The command with python3 in front where it is due: the program is `for_python`, or its name or a
-// flag says so.
+// The command with the interpreter in front where it is due (launcher/environment/python.h): the
+// program is `for_python`, or its name or a flag says so. `job`: what is known of it so far; its
+// own variables count before those of this command.
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
+                                                      const v1::JobSpec& job,
                                                       std::vector<std::string> program,
                                                       bool for_python = false);
 

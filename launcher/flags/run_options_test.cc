@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -170,7 +171,26 @@ TEST(RunOptionsTest, Programs) {
         c.command);
   }
   EXPECT_EQ(Resolve({"a.py"}, {{"PYTHON_EXEC", "/opt/py"}})->job.command(0), "/opt/py");
+  // The job's own counts before this command's.
+  const auto own = Resolve({"--env", "PYTHON_EXEC=/own/py", "a.py"}, {{"PYTHON_EXEC", "/opt/py"}});
+  EXPECT_EQ(own->job.command(0), "/own/py");
+  // That of an active virtual environment, for cadre submit, too, which calls BuildCommand().
+  const std::string active = testing::TempDir() + "/active_environment";
+  std::filesystem::create_directories(active + "/bin");
+  std::ofstream(active + "/bin/python3") << "";
+  EXPECT_EQ(Resolve({"a.py"}, {{"VIRTUAL_ENV", active}})->job.command(0), active + "/bin/python3");
   EXPECT_EQ(Resolve({"a"}, {{"PET_MODULE", "1"}})->job.command(2), "-m");
+}
+
+// As mpirun -x has it.
+TEST(RunOptionsTest, VariablesByTheirNames) {
+  const auto options = Resolve({"--env", "DATA", "--env", "DEBUG=1", "x"}, {{"DATA", "/d=1"}});
+  ASSERT_OK(options);
+  EXPECT_EQ(options->job.env().at("DATA"), "/d=1");
+  EXPECT_EQ(options->job.env().at("DEBUG"), "1");
+  const absl::Status absent = Resolve({"--env", "DATA", "x"}).status();
+  EXPECT_TRUE(absl::StrContains(absent.message(), "a variable that is set here, got 'DATA'"))
+      << absent;
 }
 
 TEST(RunOptionsTest, OneNode_NeedsNoEndpoint) {

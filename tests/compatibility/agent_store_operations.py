@@ -121,7 +121,7 @@ def garbage():
 
 
 def main():
-    assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+    assert os.environ["CADRE_TORCH_STORE"] == f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     store = client()
     if RANK == 0:
         assert store.num_keys() == 0, store.list_keys()

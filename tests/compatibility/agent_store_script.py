@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 ADDRESS, PORT = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-USES = os.environ["TORCHELASTIC_USE_AGENT_STORE"]
+USES = "CADRE_TORCH_STORE" in os.environ
 
 
 def client():

@@ -1,5 +1,6 @@
 // cadre run --hostfile, on two nodes that are network namespaces. Needs root; skipped without.
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -96,6 +97,38 @@ TEST_F(HostfileTest, ThisMachineAndAnother) {
   EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
   for (const char* line : {"rank=0 at 10.77.0.254", "rank=1 at 10.77.0.254"}) {
     EXPECT_THAT(run->standard_output(), HasSubstr(line)) << Said(*run);
+  }
+}
+
+// As sshd starts a command: with nothing of the environment here.
+TEST_F(HostfileTest, WorkersHaveThePythonAndTheVariablesOfTheCommand) {
+  const std::string shell = MakeTempDir("shell") + "/ssh";
+  std::ofstream(shell) << "#!/bin/bash\nexec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "
+                       << MakeNodeShell() << " \"$@\"\n";
+  std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
+  const std::string venv = MakeTempDir("venv");
+  std::filesystem::create_directories(venv + "/bin");
+  std::filesystem::create_symlink("/usr/bin/python3", venv + "/bin/python3");
+  setenv("VIRTUAL_ENV", venv.c_str(), 1);
+  setenv("NCCL_DEBUG", "it's INFO", 1);
+  setenv("PYTHONPATH", "/somewhere", 1);
+  setenv("DATA_DIR", "/data", 1);
+  setenv("SECRET", "mine", 1);
+  const auto run = Run("node2\n",
+                       {"--env", "DATA_DIR", "sh", "-c",
+                        "echo $NCCL_DEBUG, ${PYTHONPATH##*:}, $DATA_DIR, $SECRET.; command -v "
+                        "python3"},
+                       shell);
+  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("it's INFO, /somewhere, /data, ."));
+  EXPECT_THAT(run->standard_output(), HasSubstr(venv + "/bin/python3"));
+  const std::string script = MakeTempDir("script") + "/which.py";
+  std::ofstream(script) << "import sys\nprint('runs under', sys.executable)\n";
+  const auto program = Run("node2\n", {script}, shell);
+  EXPECT_EQ(program->Wait(kPatience), 0) << Said(*program);
+  EXPECT_THAT(program->standard_output(), HasSubstr("runs under " + venv + "/bin/python3"));
+  for (const char* name : {"VIRTUAL_ENV", "NCCL_DEBUG", "PYTHONPATH", "DATA_DIR", "SECRET"}) {
+    unsetenv(name);
   }
 }
 

@@ -188,7 +188,7 @@ TEST_F(SlurmTest, SlurmStyleScript_RunsUnderSrunAndUnderCadre) {
       "srun", absl::StrCat("srun --ntasks-per-node=2 /usr/bin/python3 ", script_, " ", checkpoint));
   const std::string under_cadre =
       training("cadre", absl::StrCat("PYTHON_EXEC=/usr/bin/python3 srun --ntasks-per-node=2 ",
-                                     cadre_, " run --env-style slurm ", script_, " ", checkpoint));
+                                     cadre_, " run ", script_, " ", checkpoint));
   for (const std::string& said : {under_srun, under_cadre}) {
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_THAT(said, HasSubstr(absl::StrCat("rank ", rank, " of 4, node ", rank / 2,

@@ -397,6 +397,26 @@ TEST(RunTest, Terminal_ShowsALiveStatusBlock) {
   EXPECT_THAT(run->standard_output(), HasSubstr("2/2")) << "workers up";
 }
 
+// Its ranks would meet those of the other.
+TEST(RunTest, TwoJobsWithOneMasterPort) {
+  const std::string port = absl::StrCat(FreePort());
+  const char* const serves =
+      "import os, socket, sys\n"
+      "at = socket.create_server((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))\n"
+      "print('rank', os.environ['RANK'], 'serves', flush=True)\n"
+      "at.accept()\n";
+  const auto first =
+      StartStandalone({"--master-port", port, "--", "/usr/bin/python3", "-c", serves});
+  ASSERT_TRUE(first->WaitForLine("rank 0 serves").has_value()) << Said(*first);
+  const auto second = StartStandalone({"--master-port", port, "--nproc-per-node", "2",
+                                       "--max-restarts", "3", "--", "/bin/sh", "-c", "echo runs"});
+  EXPECT_EQ(second->Wait(), 126) << Said(*second);
+  EXPECT_THAT(second->standard_output(), Not(HasSubstr("runs")));
+  EXPECT_THAT(second->standard_error(),
+              AllOf(HasSubstr(absl::StrCat("MASTER_PORT ", port, ": Address already in use")),
+                    HasSubstr("give another --master-port")));
+}
+
 TEST(RunTest, Environment_HasWhatTorchrunSets) {
   auto run = StartStandalone({"--nproc-per-node", "2", "--max-restarts", "4", "--job-name", "envs",
                               "--", "/bin/sh", "-c", "test $LOCAL_RANK = 1 && env; true"});

@@ -65,6 +65,157 @@ TEST_F(HookTest, AnEmptyPathStaysEmpty) {
   EXPECT_EQ(OutputOf(worker.group), "True ''\n");
 }
 
+// What PyTorch has of all this, and a program that tells what a store is asked for.
+class StoreHookTest : public WarmTest {
+ protected:
+  void SetUp() override {
+    WarmTest::SetUp();
+    const std::string torch = rig_.folder() + "/site-packages/torch/";
+    for (const char* package : {"_C", "distributed", "multiprocessing"}) {
+      std::filesystem::create_directories(torch + package);
+      WriteFile(absl::StrCat(torch, package, "/__init__.py"), "");
+    }
+    WriteFile(torch + "__init__.py",
+              "class default_generator:\n    seed = staticmethod(lambda: 0)\n");
+    WriteFile(
+        torch + "_C/_distributed_c10d.py",
+        "import os\n"
+        "class TCPStore:\n"
+        "    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=1):\n"
+        "        print('serves' if is_master else 'client', host_name, port,\n"
+        "              os.environ.get('TORCHELASTIC_USE_AGENT_STORE'), flush=True)\n");
+    WriteFile(torch + "distributed/distributed_c10d.py",
+              "import os\n"
+              "from torch._C._distributed_c10d import TCPStore\n"
+              "def is_torchelastic_launched():\n"
+              "    return 'TORCHELASTIC_RUN_ID' in os.environ\n");
+    WriteFile(torch + "multiprocessing/__init__.py", "from .spawn import spawn, start_processes\n");
+    WriteFile(torch + "multiprocessing/spawn.py",
+              "import multiprocessing\n"
+              "def start_processes(fn, args=(), nprocs=1, join=True):\n"
+              "    for i in range(nprocs):\n"
+              "        process = multiprocessing.get_context('spawn').Process(target=fn, args=(i, "
+              "*args))\n"
+              "        process.start()\n"
+              "        process.join()\n"
+              "def spawn(fn, args=(), nprocs=1, join=True):\n"
+              "    return start_processes(fn, args, nprocs, join)\n");
+  }
+  StartFrame RankZero() {
+    StartFrame worker = Worker();
+    for (const char* entry :
+         {"CADRE_TORCH_STORE=127.0.0.1:4000", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4000",
+          "TORCHELASTIC_USE_AGENT_STORE=True", "WORLD_SIZE=1", "LOCAL_RANK=0",
+          "TORCHELASTIC_RUN_ID=job", "CADRE_JOB=job"}) {
+      worker.environment.emplace_back(entry);
+    }
+    worker.warm.rank_variables = {"RANK", "MASTER_PORT", "CADRE_TORCH_STORE"};
+    return worker;
+  }
+};
+
+constexpr char kStores[] =
+    "from torch.distributed.distributed_c10d import TCPStore\n"
+    "TCPStore('127.0.0.1', 4000, 1, True)\n"
+    "TCPStore(host_name='localhost', port=4000, is_master=True)\n"
+    "TCPStore('127.0.0.1', 4001, is_master=True)\n"
+    "TCPStore('192.0.2.1', 4000, 1, True)\n";
+constexpr char kServed[] =
+    "client 127.0.0.1 4000 False\nclient 127.0.0.1 4000 False\n"
+    "serves 127.0.0.1 4001 False\nserves 192.0.2.1 4000 False\n";
+
+TEST_F(StoreHookTest, OnlyTheAgentServesAtItsAddress_AndWhoAsksServesAtAnyOther) {
+  WriteScript(kStores);
+  const StartFrame worker = RankZero();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), kServed);
+}
+
+// Whatever the worker has changed of its environment before.
+TEST_F(StoreHookTest, SoItIsInWhatAWorkerStarts) {
+  WriteFile(rig_.folder() + "/stores.py", kStores);
+  WriteScript(
+      "import os, subprocess, sys\n"
+      "def run(**changes):\n"
+      "    subprocess.run([sys.executable, 'stores.py'], env=dict(os.environ, **changes), "
+      "check=True)\n"
+      "run()\n"
+      "run(MASTER_PORT='5')\n"
+      "os.environ['MASTER_ADDR'] = 'localhost'\n"
+      "run(TORCHELASTIC_USE_AGENT_STORE='True', MASTER_PORT='6')  # as torchrun says\n");
+  const StartFrame worker = RankZero();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  std::string torchruns = kServed;
+  for (size_t at; (at = torchruns.find("False")) != std::string::npos;) {
+    torchruns.replace(at, 5, "True");
+  }
+  EXPECT_EQ(OutputOf(worker.group), absl::StrCat(kServed, kServed, torchruns));
+}
+
+TEST_F(StoreHookTest, SoItIsAfterAWarmStart) {
+  WriteScript(absl::StrCat(kStores, "import time\ntime.sleep(int(open('seconds').read()))\n"));
+  WriteFile(rig_.folder() + "/seconds", "1000");
+  AwaitTemplate(RankZero());
+  EndLearner();
+  WriteFile(rig_.folder() + "/seconds", "0");
+  const StartFrame worker = RankZero();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_TRUE(rig_.Started(worker.group)->warm);
+  EXPECT_EQ(OutputOf(worker.group), kServed);
+}
+
+// Each of them would otherwise have the port that the program names.
+TEST_F(StoreHookTest, RanksThatSeveralWorkersSpawnMeetAtAPortForEachWorker) {
+  WriteScript(
+      "import torch.multiprocessing as mp\n"
+      "from torch.distributed.distributed_c10d import TCPStore\n"
+      "def rank(i):\n"
+      "    TCPStore('localhost', 12355, 2, i == 0)\n"
+      "    TCPStore('localhost', 12356, 2, i == 0)\n"
+      "    TCPStore('localhost', 12355, 4, i == 0)\n"
+      "if __name__ == '__main__':\n"
+      "    mp.spawn(rank, nprocs=2)\n");
+  StartFrame worker = RankZero();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group),
+            "serves localhost 12355 False\nserves localhost 12356 False\n"
+            "serves localhost 12355 False\nclient localhost 12355 False\n"
+            "client localhost 12356 False\nclient localhost 12355 False\n");
+  worker = RankZero();
+  for (std::string& entry : worker.environment) {
+    if (entry == "LOCAL_RANK=0") entry = "LOCAL_RANK=1";
+  }
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  const std::string output = OutputOf(worker.group);
+  const std::string port = output.substr(17, output.find(" False") - 17);
+  EXPECT_NE(port, "12355");
+  EXPECT_EQ(
+      output,
+      absl::StrCat("serves localhost ", port, " False\nserves localhost 12356 False\n",
+                   "serves localhost 12355 False\nclient localhost ", port,
+                   " False\nclient localhost 12356 False\n", "client localhost 12355 False\n"));
+}
+
+// It would take a job of one worker for torchrun's, and could not start ranks of its own.
+TEST_F(StoreHookTest, LightningIsAloneInAJobOfOneWorker) {
+  Install("lightning",
+          "from torch.distributed.distributed_c10d import is_torchelastic_launched\n"
+          "def is_launched():\n    return is_torchelastic_launched()\n");
+  WriteScript(
+      "import os, lightning\n"
+      "from torch.distributed.distributed_c10d import is_torchelastic_launched\n"
+      "print(is_torchelastic_launched(), lightning.is_launched(), 'LOCAL_RANK' in os.environ)\n");
+  StartFrame worker = RankZero();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "True False False\n");
+  worker = RankZero();
+  for (std::string& entry : worker.environment) {
+    if (entry == "WORLD_SIZE=1") entry = "WORLD_SIZE=2";
+  }
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "True True True\n");
+}
+
 TEST_F(HookTest, AHookThatWasRemovedIsWrittenAgain) {
   WriteScript("");
   rig_.Run(Worker());

@@ -153,33 +153,35 @@ def _learn(os, path, base=None):
 
 
 class _AtTorch(object):
-    """On sys.meta_path: has flight_recorder.py run as soon as torch.distributed is imported, and is gone then."""
+    """On sys.meta_path: has files of Cadre's run as soon as these modules of PyTorch's are imported, and is gone then."""
 
-    NAME = 'torch.distributed.distributed_c10d'
-
-    def __init__(self, directory):
-        self.directory = directory
+    def __init__(self, directory, files):
+        self.directory, self.loaders = directory, {}
+        self.files = {'torch.distributed.distributed_c10d': files, 'torch.multiprocessing.spawn': ('own_ranks.py',)}
 
     def find_spec(self, name, path=None, target=None):
-        spec = _find_behind(self, name, path, target) if name == self.NAME else None
+        spec = _find_behind(self, name, path, target) if name in self.files else None
         if spec is not None:
-            self.loader, spec.loader = spec.loader, self
+            self.loaders[name], spec.loader = spec.loader, self
         return spec
 
     def create_module(self, spec):
-        return self.loader.create_module(spec)
+        return self.loaders[spec.name].create_module(spec)
 
     def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self.loader
-        sys.meta_path.remove(self)
-        self.loader.exec_module(module)
-        try:
-            code = {}
-            with open(self.directory + '/flight_recorder.py', 'rb') as file:
-                exec(compile(file.read(), '<cadre flight recorder>', 'exec'), code)
-            code['watch'](module)
-        except Exception:
-            pass
+        loader = module.__spec__.loader = module.__loader__ = self.loaders[module.__name__]
+        files = self.files.pop(module.__name__)
+        if not self.files:
+            sys.meta_path.remove(self)
+        loader.exec_module(module)
+        for name in files:
+            try:
+                code = {}
+                with open(self.directory + '/' + name, 'rb') as file:
+                    exec(compile(file.read(), '<cadre %s>' % name, 'exec'), code)
+                code['watch'](module)
+            except Exception:
+                pass
 
 
 def _note_exits(os, faulthandler, file):
@@ -227,6 +229,18 @@ def _answer_with_stacks(os):
         del sys.modules[name]
 
 
+def _keep_to_the_agents_store(os, here):
+    """By own_ranks.py instead of PyTorch's variable, in this process and in those that it starts. A launcher that
+    the program starts has a store of its own, and says so to its ranks."""
+    store = os.environ.get('CADRE_TORCH_STORE')
+    if not store:
+        return
+    if store == '%s:%s' % (os.environ.get('MASTER_ADDR'), os.environ.get('MASTER_PORT')):
+        os.environ['TORCHELASTIC_USE_AGENT_STORE'] = 'False'
+    others = os.environ.get('PYTHONPATH')
+    os.environ['PYTHONPATH'] = here + os.pathsep + others if others else here
+
+
 def _begin():
     import os
     here = os.path.dirname(__file__)
@@ -246,7 +260,12 @@ def _begin():
     if sys.version_info < (3, 8):
         return
     if mode in ('learn', 'plain', 'template'):
-        sys.meta_path.insert(0, _AtTorch(here))
+        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'flight_recorder.py')))
+    elif 'CADRE_TORCH_STORE' in os.environ:
+        # A process that a worker has started, which may be a rank: of the job or of a group of the program's own.
+        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py',)))
+    if mode != 'template':
+        _keep_to_the_agents_store(os, here)
     if mode in ('learn', 'plain'):
         if mode == 'learn':
             _learn(os, rest)
@@ -276,6 +295,7 @@ def _be_template(os, here, socket):
             os._exit(1)
     try:
         learned, base = code['go_on_as_worker'](template, fields, numbers, written)
+        _keep_to_the_agents_store(os, here)
         if learned:
             _learn(os, learned, base)
         _answer_with_stacks(os)

@@ -109,9 +109,15 @@ std::string VersionIn(const fs::path& program) {
   return version.find('.') == std::string::npos ? "" : version;
 }
 
+struct PackageFolder {
+  fs::path path;
+  // One of the site module's, which reads the .pth files in it.
+  bool reads_paths = false;
+};
+
 // Folders of packages below a prefix. Without a version those of all versions that are there.
 void AddFolders(const fs::path& prefix, const std::string& version,
-                std::vector<fs::path>& folders) {
+                std::vector<PackageFolder>& folders) {
   for (const char* lib : {"lib", "lib64"}) {
     std::vector<fs::path> versions;
     for (const fs::path& entry : Entries(prefix / lib)) {
@@ -124,8 +130,8 @@ void AddFolders(const fs::path& prefix, const std::string& version,
     // Debian's.
     versions.push_back(prefix / lib / "python3");
     for (const fs::path& folder : versions) {
-      folders.push_back(folder / "site-packages");
-      folders.push_back(folder / "dist-packages");
+      folders.push_back({folder / "site-packages", true});
+      folders.push_back({folder / "dist-packages", true});
     }
   }
 }
@@ -143,7 +149,7 @@ std::string ValueIn(const std::string& file, absl::string_view name) {
 }
 
 void AddUserFolder(const Interpreter& interpreter, const std::string& version,
-                   const Variable& variable, std::vector<fs::path>& folders) {
+                   const Variable& variable, std::vector<PackageFolder>& folders) {
   const bool reads = interpreter.command.reads_environment;
   if (!interpreter.command.has_user_folder || (reads && !variable("PYTHONNOUSERSITE").empty()))
     return;
@@ -157,14 +163,15 @@ void AddUserFolder(const Interpreter& interpreter, const std::string& version,
 }
 
 // In the order in which they are on sys.path.
-std::vector<fs::path> PackageFolders(const Interpreter& interpreter, const std::string& working_dir,
-                                     const Variable& variable) {
-  std::vector<fs::path> folders;
+std::vector<PackageFolder> PackageFolders(const Interpreter& interpreter,
+                                          const std::string& working_dir,
+                                          const Variable& variable) {
+  std::vector<PackageFolder> folders;
   if (interpreter.command.reads_environment) {
     if (!variable("PYTHONHOME").empty()) return {};
     for (const absl::string_view folder :
          absl::StrSplit(variable("PYTHONPATH"), ':', absl::SkipEmpty())) {
-      folders.push_back(fs::path(working_dir) / std::string(folder));
+      folders.push_back({fs::path(working_dir) / std::string(folder), false});
     }
   }
   if (!interpreter.command.has_site) return folders;
@@ -211,12 +218,36 @@ std::string VersionAt(const fs::path& folder) {
   return "";
 }
 
+// What .pth files of a folder of packages put behind it, as CPython's site module reads them: a
+// path on each line, but for comments and what the interpreter is to execute.
+std::vector<fs::path> FoldersNamedIn(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const fs::path& entry : Entries(folder)) {
+    if (entry.extension() == ".pth") files.push_back(entry);
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<fs::path> named;
+  for (const fs::path& file : files) {
+    const std::string text = Beginning(file);
+    for (absl::string_view line : absl::StrSplit(text, '\n')) {
+      line = absl::StripTrailingAsciiWhitespace(line);
+      const bool executed = absl::StartsWith(line, "import ") || absl::StartsWith(line, "import\t");
+      if (!line.empty() && line[0] != '#' && !executed) named.push_back(folder / std::string(line));
+    }
+  }
+  return named;
+}
+
 // nullopt: there is none.
 std::optional<std::string> TorchOf(const Interpreter& interpreter, const std::string& working_dir,
                                    const Variable& variable) {
-  for (const fs::path& folder : PackageFolders(interpreter, working_dir, variable)) {
-    // The first one is what the program gets, whatever can be told of it.
-    if (Exists(folder / "torch")) return VersionAt(folder);
+  // The first one is what the program gets, whatever can be told of it.
+  for (const PackageFolder& folder : PackageFolders(interpreter, working_dir, variable)) {
+    if (Exists(folder.path / "torch")) return VersionAt(folder.path);
+    if (!folder.reads_paths) continue;
+    for (const fs::path& named : FoldersNamedIn(folder.path)) {
+      if (Exists(named / "torch")) return VersionAt(named);
+    }
   }
   return std::nullopt;
 }
@@ -256,6 +287,13 @@ std::optional<TorchVersion> TorchVersionOf(const std::vector<std::string>& comma
   const std::optional<Interpreter> interpreter = InterpreterOf(command, working_dir, variable);
   if (!interpreter.has_value()) return std::nullopt;
   return ParseTorchVersion(TorchOf(*interpreter, working_dir, variable).value_or(""));
+}
+
+bool RunsStartHook(const std::vector<std::string>& command, const std::string& working_dir,
+                   const Variable& variable) {
+  const std::optional<Interpreter> interpreter = InterpreterOf(command, working_dir, variable);
+  return interpreter.has_value() && interpreter->command.reads_environment &&
+         interpreter->command.has_site;
 }
 
 std::optional<v1::ProgramVersions> ProgramVersionsOf(const std::vector<std::string>& command,

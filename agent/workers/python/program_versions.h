@@ -2,7 +2,8 @@
 // folders of packages are looked at in the order in which CPython's site module puts them on
 // sys.path.
 //
-// What only a running interpreter knows is not found: .pth files, wrappers around an interpreter.
+// What only a running interpreter knows is not found: what .pth files have it execute, as of some
+// editable installs, and wrappers around an interpreter.
 // Reads files; any thread.
 #ifndef CADRE_AGENT_WORKERS_PYTHON_PROGRAM_VERSIONS_H_
 #define CADRE_AGENT_WORKERS_PYTHON_PROGRAM_VERSIONS_H_
@@ -40,6 +41,11 @@ std::optional<TorchVersion> TorchVersionOf(
 std::optional<v1::ProgramVersions> ProgramVersionsOf(
     const std::vector<std::string>& command, const std::string& working_dir,
     const std::function<std::string(const std::string& name)>& variable);
+
+// Whether the interpreter of a Python program looks at what is set and installed around it, and so
+// runs Cadre's start hook: not with -E, -I, -S.
+bool RunsStartHook(const std::vector<std::string>& command, const std::string& working_dir,
+                   const std::function<std::string(const std::string& name)>& variable);
 
 // "2.15.0+cu132", "2.1.0a0+git123".
 std::optional<TorchVersion> ParseTorchVersion(absl::string_view text);

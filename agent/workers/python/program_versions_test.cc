@@ -127,6 +127,42 @@ TEST_F(TorchVersionTest, UsersFolderAndPythonPath) {
   EXPECT_EQ(Find({python, "x.py"}), "none");
 }
 
+TEST_F(TorchVersionTest, InAFolderThatAPthFileNames) {
+  Interpreter("/usr");
+  VirtualEnvironment("/env", "/usr", "");
+  const std::string packages = "/env/lib/python3.11/site-packages";
+  Torch("/shared", "2.5.1");
+  Torch("/later", "2.4.0");
+  Write(packages + "/zz.pth", root_ + "/later\n");
+  Write(packages + "/shared.pth", "# the cluster's\nimport torch_of_the_cluster; x = 1\n\n" +
+                                      root_ + "/absent\n../../../../shared  \r\n");
+  EXPECT_EQ(Find({root_ + "/env/bin/python", "x.py"}), "2.5");
+  // Its own counts before.
+  Torch(packages, "2.3.0");
+  EXPECT_EQ(Find({root_ + "/env/bin/python", "x.py"}), "2.3");
+  // Such files are not looked at where PYTHONPATH leads.
+  variables_["PYTHONPATH"] = root_ + "/other";
+  Write("/other/a.pth", root_ + "/later\n");
+  EXPECT_EQ(Find({root_ + "/env/bin/python", "x.py"}), "2.3");
+}
+
+TEST_F(TorchVersionTest, WhetherTheInterpreterRunsTheStartHook) {
+  Interpreter("/usr");
+  Write("/isolated", "#!" + root_ + "/usr/bin/python3 -I\n");
+  Write("/script", "#!" + root_ + "/usr/bin/python3\n");
+  const auto runs = [this](const std::vector<std::string>& command) {
+    return RunsStartHook(command, root_,
+                         [this](const std::string& name) { return variables_[name]; });
+  };
+  const std::string python = root_ + "/usr/bin/python3";
+  EXPECT_TRUE(runs({python, "x.py"}));
+  EXPECT_TRUE(runs({python, "-u", "-s", "-c", "pass", "-I"}));
+  EXPECT_TRUE(runs({root_ + "/script"}));
+  for (const char* option : {"-I", "-E", "-S", "-uI"}) EXPECT_FALSE(runs({python, option, "x.py"}));
+  EXPECT_FALSE(runs({root_ + "/isolated"}));
+  EXPECT_FALSE(runs({"/bin/sh", "-c", "true"}));
+}
+
 TEST_F(TorchVersionTest, OfAScriptThatNamesItsInterpreter) {
   Interpreter("/usr");
   Torch("/usr/lib/python3.11/site-packages", "2.15.0");

@@ -6,9 +6,9 @@
 #include <optional>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "agent/workers/python/python_program.h"
+#include "agent/workers/worker_environment.h"
 
 namespace cadre::agent {
 namespace {
@@ -28,8 +28,7 @@ bool IsOfTheSession(absl::string_view name) {
 
 // What differs between these workers, may differ from other generations' or other nodes', or is not
 // there for all.
-std::vector<std::string> RankVariables(const WorkerOptions& options,
-                                       const std::vector<supervisor::StartFrame>& workers) {
+std::vector<std::string> RankVariables(const std::vector<supervisor::StartFrame>& workers) {
   std::set<std::string> names;
   std::map<absl::string_view, std::map<absl::string_view, size_t>> entries;  // by name: how often
   for (const supervisor::StartFrame& worker : workers) {
@@ -38,8 +37,7 @@ std::vector<std::string> RankVariables(const WorkerOptions& options,
   }
   for (const auto& [name, values] : entries) {
     const bool same = values.size() == 1 && values.begin()->second == workers.size();
-    const bool styled = !options.env_style.empty() && (absl::StartsWith(name, "SLURM_") ||
-                                                       absl::StartsWith(name, "OMPI_COMM_WORLD_"));
+    const bool styled = IsOfALaunchersStyle(name);
     if (!same || styled || IsOfTheSession(name)) names.emplace(name);
   }
   return {names.begin(), names.end()};
@@ -47,12 +45,13 @@ std::vector<std::string> RankVariables(const WorkerOptions& options,
 
 }  // namespace
 
-void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& options,
-                    const std::string& directory, std::vector<supervisor::StartFrame>& workers) {
-  if (workers.empty() || (restart.has_warm() && !restart.warm())) return;
-  const std::vector<std::string> rank_variables = RankVariables(options, workers);
+void AllowWarmStart(const v1::RestartPolicy& restart, const std::string& directory,
+                    std::vector<supervisor::StartFrame>& workers) {
+  const bool warm = !restart.has_warm() || restart.warm();
+  const auto rank_variables = warm ? RankVariables(workers) : std::vector<std::string>();
   for (supervisor::StartFrame& worker : workers) {
     worker.warm.directory = directory;
+    if (!warm) continue;
     const std::optional<PythonCommand> program = PythonProgramOf(worker.argv);
     if (!program.has_value()) continue;
     worker.warm.script = program->script;

@@ -7,16 +7,15 @@
 #include <vector>
 
 #include "agent/supervisor/frames.h"
-#include "agent/workers/worker_options.h"
 #include "proto/spec.pb.h"
 
 namespace cadre::agent {
 
-// Sets `warm` of each frame of a generation, unless the job does without: of a program of Python's
-// all, of others what their own interpreters need to answer with their stacks. `directory`: this
-// user's alone.
-void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& options,
-                    const std::string& directory, std::vector<supervisor::StartFrame>& workers);
+// Sets `warm` of each frame of a generation: of a program of Python's all, of others, and where the
+// job does without warm starts, what interpreters need to have the start hook, by which they answer
+// with their stacks and use the agents' store. `directory`: this user's alone.
+void AllowWarmStart(const v1::RestartPolicy& restart, const std::string& directory,
+                    std::vector<supervisor::StartFrame>& workers);
 
 }  // namespace cadre::agent
 

@@ -14,9 +14,10 @@ std::vector<supervisor::StartFrame> Workers() {
   for (size_t i = 0; i < workers.size(); ++i) {
     workers[i].argv = {"python3", "-u", "train.py"};
     const std::string rank = "RANK=" + std::to_string(i);
-    workers[i].environment = {"PATH=/bin",      rank,
-                              "MASTER_PORT=5",  "CUDA_VISIBLE_DEVICES=" + std::to_string(i),
-                              "SLURM_NODEID=0", "SSH_TTY=/dev/pts/1"};
+    workers[i].environment = {"PATH=/bin",         rank,
+                              "MASTER_PORT=5",     "CUDA_VISIBLE_DEVICES=" + std::to_string(i),
+                              "SLURM_NODEID=0",    "SLURM_JOB_ID=7",
+                              "SSH_TTY=/dev/pts/1"};
     workers[i].assignment = {rank, "MASTER_PORT=5"};
   }
   return workers;
@@ -24,16 +25,11 @@ std::vector<supervisor::StartFrame> Workers() {
 
 TEST(WarmWorkersTest, ATemplateKnowsNothingThatIsAnotherForEachWorkerOrGeneration) {
   auto workers = Workers();
-  AllowWarmStart({}, {}, "/d", workers);
+  AllowWarmStart({}, "/d", workers);
   EXPECT_EQ(workers[1].warm.directory, "/d");
   EXPECT_EQ(workers[1].warm.script, "train.py");
-  EXPECT_THAT(workers[1].warm.rank_variables,
-              ElementsAre("CUDA_VISIBLE_DEVICES", "MASTER_PORT", "RANK", "SSH_TTY"));
-  WorkerOptions styled;
-  styled.env_style = "slurm";
-  workers = Workers();
-  AllowWarmStart({}, styled, "/d", workers);
-  EXPECT_THAT(workers[0].warm.rank_variables, testing::Contains("SLURM_NODEID"));
+  EXPECT_THAT(workers[1].warm.rank_variables, ElementsAre("CUDA_VISIBLE_DEVICES", "MASTER_PORT",
+                                                          "RANK", "SLURM_NODEID", "SSH_TTY"));
 }
 
 TEST(WarmWorkersTest, OnlyPythonIsStartedWarm_AndOnlyWhereTheJobWantsIt) {
@@ -41,14 +37,15 @@ TEST(WarmWorkersTest, OnlyPythonIsStartedWarm_AndOnlyWhereTheJobWantsIt) {
   workers[0].argv = {"./train"};
   v1::RestartPolicy restart;
   restart.add_preload("scipy");
-  AllowWarmStart(restart, {}, "/d", workers);
+  AllowWarmStart(restart, "/d", workers);
   EXPECT_THAT(workers[0].warm.script, IsEmpty());
   EXPECT_EQ(workers[0].warm.directory, "/d");
   EXPECT_THAT(workers[1].warm.preload, ElementsAre("scipy"));
   workers = Workers();
   restart.set_warm(false);
-  AllowWarmStart(restart, {}, "/d", workers);
-  EXPECT_THAT(workers[1].warm.directory, IsEmpty());
+  AllowWarmStart(restart, "/d", workers);
+  EXPECT_THAT(workers[1].warm.script, IsEmpty());
+  EXPECT_EQ(workers[1].warm.directory, "/d");  // its interpreter has the start hook all the same
 }
 
 }  // namespace
