@@ -3,6 +3,7 @@
 #ifndef CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 #define CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace cadre::launcher {
 struct RunDisplayOptions {
   // Draw the live block on standard error.
   bool live = false;
+  // Whether the terminal is this job's now. One in the background, as shells have it, writes lines
+  // alone and leaves the cursor where the shell's prompt is.
+  std::function<bool()> in_foreground = [] { return true; };
   // Workers' standard output goes to the same terminal as the block.
   bool output_shares_terminal = false;
   bool color = false;
@@ -41,6 +45,8 @@ class RunDisplay : public agent::Display {
   void Finish(const agent::Exit& exit) override;
 
  private:
+  // Whether the block is drawn now.
+  bool Live();
   std::string Erase();
   std::string Draw() const;
 
