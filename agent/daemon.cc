@@ -1,6 +1,7 @@
 #include "agent/daemon.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <deque>
@@ -79,12 +80,16 @@ class Daemon {
   absl::Status Loop();
   struct Ready {
     bool signals = false;
+    bool suspend = false;
     bool worker = false;
     bool supervisor = false;
   };
   // Until there is something to do; what is readable then.
   Ready Wait();
   void ReadSupervisor();
+  // With the workers. What they are late for meanwhile is nobody's hang: this agent was not there
+  // to see it.
+  void Suspend();
 
   // Gives the event to the core, carries out what it asks for, and goes on with what that led to.
   void Feed(const AgentEvent& event);
@@ -100,6 +105,7 @@ class Daemon {
   RunLogs logs_;
   StatusView status_;
   std::unique_ptr<SignalReader> signals_;
+  std::unique_ptr<SuspendReader> suspend_;
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<LocalService> local_;
   std::unique_ptr<AgentCore> core_;
@@ -112,6 +118,7 @@ class Daemon {
 
 absl::Status Daemon::Open(std::unique_ptr<supervisor::Client> supervisor) {
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
+  ASSIGN_OR_RETURN(suspend_, SuspendReader::Make());
   const auto due = [this] {
     const WorkerSupervisor& supervisor = workers_->worker_supervisor();
     const bool at_once = exit_.has_value() || !supervisor.exists() || supervisor.WantsWrite();
@@ -198,6 +205,7 @@ absl::Status Daemon::Loop() {
     if (ready.signals) {
       for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
     }
+    if (ready.suspend) Suspend();
     if (ready.supervisor) ReadSupervisor();
     if (ready.worker) {
       for (const AgentEvent& event : local_->Read()) Feed(event);
@@ -216,9 +224,8 @@ Daemon::Ready Daemon::Wait() {
   const short supervisor_events =
       static_cast<short>((takes ? POLLIN : 0) | (supervisor.WantsWrite() ? POLLOUT : 0));
   pollfd fds[] = {
-      {signals_->fd(), POLLIN, 0},
-      {local_->fd(), POLLIN, 0},
-      {supervisor.fd(), supervisor_events, 0},
+      {signals_->fd(), POLLIN, 0}, {suspend_->fd(), POLLIN, 0},
+      {local_->fd(), POLLIN, 0},   {supervisor.fd(), supervisor_events, 0},
       {queue_->fd(), POLLIN, 0},
   };
   const MonoTime until = std::min({core_->NextDeadline(), workers_->next_poll(),
@@ -230,7 +237,13 @@ Daemon::Ready Daemon::Wait() {
   queue_->Rest(until);
   // Interrupted: nothing is ready, and the loop comes by here again.
   if (ppoll(fds, std::size(fds), forever ? nullptr : &timeout, nullptr) <= 0) return {};
-  return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0};
+  return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0, fds[3].revents != 0};
+}
+
+void Daemon::Suspend() {
+  workers_->Signal(SIGSTOP);
+  suspend_->Suspend();
+  workers_->Signal(SIGCONT);
 }
 
 void Daemon::ReadSupervisor() {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/recording_display.h"
 #include "base/status_matchers.h"
@@ -159,6 +161,25 @@ class DaemonTest : public testing::Test {
   std::string logs_;
   RecordingDisplay display_;
 };
+
+// In a session of its own, where no shell would see to it that it goes on: the kernel suspends
+// nothing there, and the worker goes on at once.
+TEST_F(DaemonTest, Suspended_ItsWorkersStandStillAsLongAsItDoes) {
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    setsid();
+    setenv("LAUNCHER", absl::StrCat(getpid()).c_str(), 1);
+    ScriptedServer server(1);
+    const auto exit = Run(server, {"/bin/sh", "-c",
+                                   "trap 'echo went on; exit 0' CONT; kill -TSTP $LAUNCHER; "
+                                   "sleep 20 & wait; exit 1"});
+    const bool went_on = absl::StrContains(display_.standard_output, "went on");
+    _exit(exit.ok() && exit->status == 0 && went_on ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_EQ(status, 0);
+}
 
 TEST_F(DaemonTest, TwoWorkers_OutputFilesAndVerdict) {
   ScriptedServer server(2);

@@ -311,9 +311,12 @@ void NodeWorkers::Ask(const AskForCheckpoint& command) {
   const absl::Status status =
       WriteFile(CheckpointFilePath(uses_.local.directory(), command.generation), "");
   if (!status.ok()) uses_.display.Line(std::string(status.message()));
-  if (command.signal == 0) return;
+  if (command.signal != 0) Signal(command.signal);
+}
+
+void NodeWorkers::Signal(int signal) {
   for (const auto& [group, local_rank] : groups_.all()) {
-    Send(supervisor::SignalFrame{group, command.signal});
+    Send(supervisor::SignalFrame{group, signal});
   }
 }
 

@@ -63,6 +63,8 @@ class NodeWorkers {
   // `at`: of BootNow().
   void HoldUntil(MonoTime at);
   void Ask(const AskForCheckpoint& command);
+  // To the process group of each.
+  void Signal(int signal);
   void Collect(const CollectEvidence& command);
   void Collect(const CollectStacks& command);
 

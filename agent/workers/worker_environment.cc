@@ -115,7 +115,8 @@ void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
   out["MASTER_PORT"] = absl::StrCat(assign.master_port());
   out["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(assign.restart_count());
   out["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(assign.max_restarts());
-  out["TORCHELASTIC_RUN_ID"] = options.job;
+  out["TORCHELASTIC_RUN_ID"] =
+      options.workers.run_id.empty() ? options.job : options.workers.run_id;
   // "True" makes every rank a client, of a store that somebody has to serve. The interpreter's
   // start hook goes by the address instead (agent/supervisor/warm/own_ranks.py).
   out["TORCHELASTIC_USE_AGENT_STORE"] = options.agent_store ? "True" : "False";

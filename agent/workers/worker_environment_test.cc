@@ -162,6 +162,14 @@ TEST(BuildWorkerEnvironment, NodesOfSeveralRoles_CountWithinTheirOwn) {
   EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "7")));
 }
 
+TEST(BuildWorkerEnvironment, ARunIdOfTheUsers_IsShownAsItWasWritten) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.workers.run_id = "My_Job 1";
+  const auto variables = Environment(options, 0);
+  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_RUN_ID", "My_Job 1")));
+  EXPECT_THAT(variables, Contains(Pair("CADRE_JOB", "mnist")));
+}
+
 TEST(BuildWorkerEnvironment, WhatItAlwaysSets_IsTheWorkersOwn) {
   WorkerEnvironmentOptions options = SecondNode();
   options.base = {"OMP_NUM_THREADS=2", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};

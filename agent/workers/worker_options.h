@@ -14,6 +14,9 @@ struct WorkerOptions {
   bool gpus_per_worker_own = false;
   // torchrun's --virtual-local-rank: LOCAL_RANK is 0 and only the worker's own GPUs are visible.
   bool virtual_local_rank = false;
+  // TORCHELASTIC_RUN_ID: what the user wrote as torchrun's --rdzv-id, from which the job's name is
+  // made. Empty: that name.
+  std::string run_id;
   // none, core, numa or gpu.
   std::string bind = "none";
 };

@@ -40,6 +40,11 @@ RunDisplayOptions DetectTerminal(bool no_progress) {
   const char* no_color = getenv("NO_COLOR");
   const bool able = isatty(STDERR_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
   options.live = able && !no_progress;
+  options.in_foreground = [] {
+    const pid_t owner = tcgetpgrp(STDERR_FILENO);
+    // It is no terminal of this session's.
+    return owner < 0 || owner == getpgrp();
+  };
   options.output_shares_terminal = isatty(STDOUT_FILENO);
   options.color = able && (no_color == nullptr || no_color[0] == '\0');
   return options;
@@ -47,6 +52,15 @@ RunDisplayOptions DetectTerminal(bool no_progress) {
 
 RunDisplay::RunDisplay(RunDisplayOptions options, OutputWriter& writer)
     : options_(std::move(options)), writer_(writer) {}
+
+bool RunDisplay::Live() {
+  if (!options_.live) return false;
+  if (options_.in_foreground()) return true;
+  // What was drawn before lies above the shell's prompt.
+  drawn_ = 0;
+  block_.clear();
+  return false;
+}
 
 std::string RunDisplay::Erase() {
   if (drawn_ == 0) return "";
@@ -60,8 +74,7 @@ std::string RunDisplay::Draw() const { return absl::StrJoin(block_, "\n"); }
 
 void RunDisplay::WorkerLines(const std::string& lines, bool to_stderr) {
   const int fd = to_stderr ? STDERR_FILENO : STDOUT_FILENO;
-  const bool around =
-      options_.live && !block_.empty() && (to_stderr || options_.output_shares_terminal);
+  const bool around = Live() && !block_.empty() && (to_stderr || options_.output_shares_terminal);
   if (!around) {
     writer_.Write(fd, lines);
     return;
@@ -85,7 +98,7 @@ void RunDisplay::Line(const std::string& line) {
 }
 
 void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) {
-  if (!options_.live) {
+  if (!Live()) {
     for (const std::string& line : plain_.Update(status)) Line(line);
     return;
   }
@@ -107,7 +120,7 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
 }
 
 void RunDisplay::Finish(const agent::Exit& exit) {
-  std::string text = Erase();
+  std::string text = Live() ? Erase() : "";
   block_.clear();
   VerdictStyle style;
   style.log_dir = options_.log_dir;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ namespace cadre::launcher {
 struct RunDisplayOptions {
   // Draw the live block on standard error.
   bool live = false;
+  // Whether the terminal is this job's now. One in the background, as shells have it, writes lines
+  // alone and leaves the cursor where the shell's prompt is.
+  std::function<bool()> in_foreground = [] { return true; };
   // Workers' standard output goes to the same terminal as the block.
   bool output_shares_terminal = false;
   bool color = false;
@@ -43,7 +47,8 @@ class RunDisplay : public agent::Display {
 
   void WorkerLines(const std::string& lines, bool to_stderr) override;
   bool DrawsCurrentLines(bool to_stderr) const override {
-    return options_.live && (to_stderr || options_.output_shares_terminal);
+    return options_.live && options_.in_foreground() &&
+           (to_stderr || options_.output_shares_terminal);
   }
   void CurrentLine(uint32_t local_rank, const std::string& line) override;
   void Extra(const agent::ProgressExtra& extra) override { extra_ = extra; }
@@ -53,6 +58,8 @@ class RunDisplay : public agent::Display {
   void Finish(const agent::Exit& exit) override;
 
  private:
+  // Whether the block is drawn now.
+  bool Live();
   std::string Erase();
   std::string Draw() const;
 

@@ -1,5 +1,7 @@
 #include "launcher/flags/job_flags.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -26,6 +28,16 @@ absl::Status TakeSize(const Settings& settings, v1::JobSpec& job) {
               [&](v1::ElasticPolicy::ScaleUp s) { job.mutable_elastic()->set_scale_up(s); });
 }
 
+// torchrun's words for --stop-grace, where that is not given: its flag, or its own variable.
+std::optional<Setting> Shutdown(const Settings& settings) {
+  constexpr char kVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  if (settings.Get("stop-grace").has_value()) return std::nullopt;
+  if (std::optional<Setting> flag = settings.Get("shutdown-timeout")) return flag;
+  const std::string value = TextIn(settings.environment(), kVariable);
+  if (value.empty()) return std::nullopt;
+  return Setting{value, kVariable};
+}
+
 absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
   const struct {
     const char* flag;
@@ -41,10 +53,10 @@ absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
       {"total-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_total(); }},
       {"restart-window", [](v1::JobSpec& j) { return j.mutable_restart()->mutable_window(); }},
   };
-  if (!settings.Get("stop-grace").has_value()) {
-    RETURN_IF_ERROR(Take(settings, "shutdown-timeout", Seconds, [&](absl::Duration grace) {
-      *job.mutable_timeouts()->mutable_stop_grace() = ToProto(grace);
-    }));
+  if (const std::optional<Setting> shutdown = Shutdown(settings)) {
+    const absl::StatusOr<absl::Duration> grace = Seconds(shutdown->value);
+    if (!grace.ok()) return Named(*shutdown, grace.status());
+    *job.mutable_timeouts()->mutable_stop_grace() = ToProto(*grace);
   }
   for (const auto& time : kTimes) {
     RETURN_IF_ERROR(Take(settings, time.flag, ParseDuration,
@@ -166,6 +178,8 @@ absl::Status TakeOutput(const Settings& settings, RunOptions& options) {
                        [&](StreamChoice choice) { options.redirects = std::move(choice); }));
   RETURN_IF_ERROR(Take(settings, "tee", ParseStreamChoice,
                        [&](StreamChoice choice) { options.tee = std::move(choice); }));
+  RETURN_IF_ERROR(
+      Take(settings, "logs-specs", OneOf<bool>({{"default", true}}), [](bool /*of torchrun*/) {}));
   agent::OutputOptions& output = options.output;
   RETURN_IF_ERROR(Take(settings, "local-ranks-filter", ListOf(ParseCount), [&](const auto& ranks) {
     output.terminal_local_ranks.insert(ranks.begin(), ranks.end());

@@ -118,6 +118,8 @@ std::vector<Flag> OutputFlags() {
                "Lines shown with one of these texts go to filtered_stdout.log too; ',,' is a "
                "comma."),
       Torchrun(kOutput, "duplicate-stderr-filters", "LIST", "Likewise to filtered_stderr.log."),
+      Torchrun(kOutput, "logs-specs", "default",
+               "Logs have one layout; torchrun's plug-ins are classes of its own process."),
       Torchrun(kOutput, "local-ranks-filter", "LIST", "Local ranks shown on the terminal."),
       Own(kOutput, "output", "plain|json", "Form of the verdict [plain]."),
       Own(kOutput, "no-progress", "", "No live status block."),
@@ -155,7 +157,8 @@ std::vector<Flag> FailureFlags() {
                "Signals at which the job ends in order [SIGTERM,SIGINT,SIGHUP,SIGQUIT]; others do "
                "what they do to any program, but for SIGUSR1: a scheduler's warning, at which it "
                "ends with 75, to go on later."),
-      Torchrun(kFailure, "shutdown-timeout", "SECONDS", "torchrun's word for --stop-grace."),
+      Torchrun(kFailure, "shutdown-timeout", "SECONDS",
+               "torchrun's word for --stop-grace; so is TORCH_ELASTIC_SHUTDOWN_TIMEOUT."),
   };
 }
 
@@ -182,7 +185,6 @@ const std::map<std::string, std::string>& FlagsWithoutMeaning() {
       {"monitor-interval", "Exits are noticed at once."},
       {"start-method", "Workers are always started by exec."},
       {"event-log-handler", "The timeline is written beside the logs."},
-      {"logs-specs", "Logs have one layout."},
   };
   return *flags;
 }

@@ -35,7 +35,8 @@ std::string JobNameFromId(absl::string_view id) {
 }
 
 absl::Status ChooseName(const Settings& settings, const std::optional<Identity>& identity,
-                        const std::vector<std::string>& program, v1::JobSpec& job) {
+                        const std::vector<std::string>& program, RunOptions& options) {
+  v1::JobSpec& job = options.job;
   const std::optional<Setting> name = settings.Get("job-name");
   if (name.has_value()) {
     const absl::Status good = CheckJobName(name->value);
@@ -46,6 +47,7 @@ absl::Status ChooseName(const Settings& settings, const std::optional<Identity>&
   const std::string id = settings.GetOr("rdzv-id", "");
   if (!id.empty() && id != "none") {
     job.set_name(JobNameFromId(id));
+    options.workers.run_id = id;
   } else if (job.name().empty() && identity.has_value() && !identity->job_name.empty()) {
     job.set_name(JobNameFrom(identity->job_name));
   } else if (job.name().empty()) {
@@ -79,9 +81,10 @@ absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
   if (module && no_python) {
     return absl::InvalidArgumentError("--module and --no-python contradict each other");
   }
-  if (run_path && (module || no_python)) {
-    return absl::InvalidArgumentError("--run-path goes with neither --module nor --no-python");
+  if (run_path && module) {
+    return absl::InvalidArgumentError("--module and --run-path contradict each other");
   }
+  // As in torchrun --run-path wins over --no-python.
   const bool script = !no_python && (for_python || absl::EndsWith(program[0], ".py"));
   if (!module && !run_path && !script) return program;
   std::map<std::string, std::string> environment = settings.environment();
@@ -131,7 +134,7 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   // A macro is filled in for each worker.
   const bool macro = absl::StrContains(program[0], "${");
   if (command.size() > program.size() && !module && !macro) options.script = program[0];
-  RETURN_IF_ERROR(ChooseName(settings, identity, program, options.job));
+  RETURN_IF_ERROR(ChooseName(settings, identity, program, options));
   if (identity.has_value()) RETURN_IF_ERROR(TakeIdentity(settings, *identity, options));
   options.logs_anywhere = options.job.logs().dir().empty();
   FillSpecDefaults(options.job);

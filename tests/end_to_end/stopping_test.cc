@@ -16,6 +16,8 @@
 namespace cadre {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr absl::Duration kGone = absl::Seconds(1);
@@ -101,6 +103,43 @@ TEST(StoppingTest, UnderNohup_TheEndOfTheTerminalIsNotHeard) {
   run->Kill(SIGHUP);
   run->Kill(SIGTERM);
   EXPECT_EQ(run->Wait(), 143) << Said(*run);
+}
+
+// A shell with job control, and a user in front of it.
+std::unique_ptr<Process> StartShell() {
+  return StartProgram("/bin/bash", {"--norc", "--noprofile", "-i"},
+                      {{"TERM", "xterm"}, {"PS1", "$ "}}, /*terminal=*/true);
+}
+
+bool IsSuspended(pid_t pid) {
+  return absl::StrContains(ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat")), ") T ");
+}
+
+TEST(StoppingTest, CtrlZ_SuspendsTheWorkersAndFgHasThemGoOn) {
+  const auto shell = StartShell();
+  shell->Type(absl::StrCat(kCadre, " run --standalone -- ", kProbe, "\n"));
+  const auto line = shell->WaitForLine("pid=");
+  ASSERT_TRUE(line.has_value()) << Said(*shell);
+  const pid_t worker = ParseProbe(*line).pid;
+  shell->Type("\x1a");
+  EXPECT_TRUE(shell->WaitForLine("Stopped").has_value()) << Said(*shell);
+  EXPECT_TRUE(Eventually([&] { return IsSuspended(worker); })) << Said(*shell);
+  shell->Type("fg\n");
+  EXPECT_TRUE(Eventually([&] { return !IsSuspended(worker); })) << Said(*shell);
+  EXPECT_TRUE(IsAlive(worker));
+  shell->Type("\x03");
+  EXPECT_TRUE(WaitGone(worker, absl::Seconds(20))) << Said(*shell);
+}
+
+// Where a shell's prompt is, nothing moves the cursor.
+TEST(StoppingTest, InTheBackgroundOfATerminal_LinesAloneAreWritten) {
+  const auto shell = StartShell();
+  shell->Type(absl::StrCat(kCadre, " run --standalone -- /bin/sh -c 'echo said $((1 + 1))' &\n"));
+  EXPECT_TRUE(shell->WaitForLine("said 2").has_value()) << Said(*shell);
+  shell->Type("wait; echo an''end\n");
+  EXPECT_TRUE(shell->WaitForLine("anend").has_value()) << Said(*shell);
+  EXPECT_THAT(shell->standard_output(), Not(HasSubstr("\x1b[7m")));
+  EXPECT_THAT(shell->standard_output(), Not(HasSubstr("\x1b[J")));
 }
 
 // A script of bash that does not `exec` its program, as most are.
