@@ -205,17 +205,27 @@ std::string PublicName(const RunOptions& options, const Candidate& candidate) {
              : candidate.name;
 }
 
-// By a node that does not serve: where the one that does is.
+std::string LaunchTokenFile(absl::string_view home, absl::string_view launch) {
+  return absl::StrCat(home, "/", launch, ".token");
+}
+
+// By a node that does not serve: where the one that does is. NOT_FOUND: the launch has ended.
 absl::StatusOr<Endpoint> ServerOf(const RunOptions& options, const LaunchBoard& board,
                                   const std::function<void(const std::string&)>& say) {
+  ASSIGN_OR_RETURN(const std::string home, HomeDirectory());
+  const std::string token_file = LaunchTokenFile(home, options.launch);
   const Interruptible wait;
   ASSIGN_OR_RETURN(
       const std::string at,
-      board.AwaitServer(FromProto(options.job.rendezvous().join_timeout()), [&] {
-        say(absl::StrCat("waiting for ", options.endpoints[0].host,
-                         " to say where it serves the rendezvous (", board.Where(),
-                         "); the nodes must share the home directory, or be given --token-file"));
-      }));
+      board.AwaitServer(
+          FromProto(options.job.rendezvous().join_timeout()),
+          [&] { return FindLaunchEnd(token_file).ok(); },
+          [&] {
+            say(absl::StrCat(
+                "waiting for ", options.endpoints[0].host,
+                " to say where it serves the rendezvous (", board.Where(),
+                "); the nodes must share the home directory, or be given --token-file"));
+          }));
   return ParseEndpoint(at, options.endpoints[0].port);
 }
 
@@ -241,7 +251,7 @@ absl::StatusOr<FoundToken> LaunchToken(const std::string& launch, Attachment& at
   const absl::StatusOr<std::string> home = HomeDirectory();
   absl::Status failed = home.status();
   if (home.ok()) {
-    attachment.launch_token_file = absl::StrCat(*home, "/", launch, ".token");
+    attachment.launch_token_file = LaunchTokenFile(*home, launch);
     absl::StatusOr<std::string> token = SharedToken(attachment.launch_token_file);
     if (token.ok()) return FoundToken{*std::move(token)};
     failed = token.status();
@@ -297,8 +307,10 @@ absl::StatusOr<std::vector<Candidate>> FindCandidates(
   }
   const bool by_board = attachment.board.has_value();
   if (by_board && options.serves != true) {
-    ASSIGN_OR_RETURN(const Endpoint server, ServerOf(options, *attachment.board, say));
-    return std::vector<Candidate>{LookUp(options, server)};
+    const absl::StatusOr<Endpoint> server = ServerOf(options, *attachment.board, say);
+    if (server.ok()) return std::vector<Candidate>{LookUp(options, *server)};
+    // Where it would have been there is nobody now, for which the launch's end is looked for.
+    if (!absl::IsNotFound(server.status())) return server.status();
   }
   std::vector<Candidate> candidates = LookUp(options);
   if (options.serves == true) {

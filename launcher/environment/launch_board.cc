@@ -200,6 +200,7 @@ void LaunchBoard::Fails(absl::string_view why) const {
 }
 
 absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
+                                                     const std::function<bool()>& over,
                                                      const std::function<void()>& slow) const {
   bool said_slow = false;
   Waiting waiting(directory_, patience);
@@ -213,6 +214,7 @@ absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
             absl::StrCat("the node that is to serve the rendezvous cannot: ", text));
       }
     }
+    if (over()) return absl::NotFoundError(absl::StrCat("launch ", launch_, " has ended"));
     if (!said_slow && waiting.So() >= kSlow) slow();
     said_slow = said_slow || waiting.So() >= kSlow;
   } while (waiting.Again());

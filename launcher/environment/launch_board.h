@@ -36,9 +36,11 @@ class LaunchBoard {
   absl::Status Serves(absl::string_view at) const;
   void Fails(absl::string_view why) const;
 
-  // By all others: where that is. UNAVAILABLE: why it cannot serve; DEADLINE_EXCEEDED: it says
-  // neither. `slow` is called once where that takes longer than a start usually does.
+  // By all others: where that is. UNAVAILABLE: why it cannot serve; NOT_FOUND: it does not serve
+  // any more, which `over` says; DEADLINE_EXCEEDED: none of these. `slow` is called once where that
+  // takes longer than a start usually does.
   absl::StatusOr<std::string> AwaitServer(absl::Duration patience,
+                                          const std::function<bool()>& over,
                                           const std::function<void()>& slow) const;
 
   // By the node that served, at the end.

@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr absl::Duration kShort = absl::Milliseconds(50);
 
+bool NotOver() { return false; }
+
 class LaunchBoardTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -65,25 +67,31 @@ TEST_F(LaunchBoardTest, WhoDoesNotCome_IsMissed) {
 TEST_F(LaunchBoardTest, TheOthersHearWhereItServes) {
   const LaunchBoard board = Board();
   absl::StatusOr<std::string> at;
-  std::thread other([&] { at = board.AwaitServer(kLong, [] {}); });
+  std::thread other([&] { at = board.AwaitServer(kLong, NotOver, [] {}); });
   ASSERT_OK(board.Serves("10.0.0.1:2345"));
   other.join();
   ASSERT_OK(at);
   EXPECT_EQ(*at, "10.0.0.1:2345");
   board.Remove();
   EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
-  EXPECT_THAT(board.AwaitServer(kShort, [] {}),
+  EXPECT_THAT(board.AwaitServer(kShort, NotOver, [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("home directory")));
 }
 
 TEST_F(LaunchBoardTest, TheOthersHearWhyItCannotServe) {
   const LaunchBoard board = Board();
   board.Fails("no such script");
-  EXPECT_THAT(board.AwaitServer(kLong, [] {}),
+  EXPECT_THAT(board.AwaitServer(kLong, NotOver, [] {}),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot: no such script")));
   // Another launch with such a name.
-  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->AwaitServer(kShort, [] {}),
+  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->AwaitServer(kShort, NotOver, [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("mpi-7.r1")));
+}
+
+TEST_F(LaunchBoardTest, WhoComesAfterTheEnd_DoesNotWait) {
+  EXPECT_THAT(Board().AwaitServer(
+                  kLong, [] { return true; }, [] {}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("mpi-7 has ended")));
 }
 
 // Process ids, of which launches are named, come again.
@@ -92,7 +100,8 @@ TEST_F(LaunchBoardTest, WhatAnEarlierLaunchLeft_IsNotBelieved) {
   ASSERT_OK(board.Serves("10.0.0.1:2345"));
   const timespec old[2] = {{1, 0}, {1, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (home_ + "/.cadre/mpi-7.server").c_str(), old, 0), 0);
-  EXPECT_THAT(board.AwaitServer(kShort, [] {}), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(board.AwaitServer(kShort, NotOver, [] {}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
   // Whoever comes next takes it away.
   ASSERT_OK(LaunchBoard::Open("mpi-8")->Serves("10.0.0.1:2345"));
   EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.server"));
