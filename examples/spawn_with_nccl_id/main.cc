@@ -128,8 +128,7 @@ class Children {
 Status RunParent(const Options& options) {
   const Result<std::string> id = nccl::MintNcclUniqueId();
   if (!id.ok()) {
-    std::printf("stops here, without an id: %s\n", id.status().message().c_str());
-    return OkStatus();
+    return Status(id.status().code(), "nothing is trained without an id: " + id.status().message());
   }
   std::printf("minted an id, fingerprint %s\n", Fingerprint(*id).c_str());
   CADRE_ASSIGN_OR_RETURN(Gate gate, Gate::Open(*id, options.processes));
@@ -157,10 +156,9 @@ Status RunParent(const Options& options) {
   if (options.with_stranger && strangers.Wait() == 0) {
     return InternalError("the stranger was not told");
   }
-  if (const Result<int> gpus = CountGpus(); !gpus.ok()) {
-    std::printf("stops here, before the training: %s\n", gpus.status().message().c_str());
-  }
-  return OkStatus();
+  const Status gpus = CountGpus().status();
+  return gpus.ok() ? OkStatus()
+                   : Status(gpus.code(), "nothing is trained without a GPU: " + gpus.message());
 }
 
 void AddFlags(CLI::App& app, Options& options) {

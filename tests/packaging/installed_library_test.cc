@@ -96,6 +96,16 @@ TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
   ExpectTrained(*run, /*launches=*/3);
 }
 
+// A folder of examples that was copied out of the archive.
+std::string BuildAlone(const std::string& example) {
+  return absl::StrCat("cp -r examples/", example, " /root/alone\n",
+                      "CMAKE_PREFIX_PATH=$PWD cmake -S /root/alone -B /root/alone/build\n"
+                      "cmake --build /root/alone/build --parallel 2 > /tmp/alone.log 2>&1 || "
+                      "{ tail -n 60 /tmp/alone.log; exit 1; }\n"
+                      "test -x /root/alone/build/",
+                      example, "\nrm -rf /root/alone\n");
+}
+
 // Compiling all of them takes ten minutes.
 TEST_F(InstalledLibraryTest, AllExamplesAreBuilt_AgainstLibtorchFromPyPI) {
   if (python_.empty()) GTEST_SKIP() << "CADRE_PYTHON_ENV is not set: see tools/python_env";
@@ -104,21 +114,22 @@ TEST_F(InstalledLibraryTest, AllExamplesAreBuilt_AgainstLibtorchFromPyPI) {
       absl::StrCat(
           ". ", python_, "/bin/activate\n", Build(""),
           "for example in ddp_basic ddp_checkpoint ddp_model_parallel ddp_elastic ddp_spawn "
-          "cifar_resnet50 imagenet_template spawn_with_nccl_id; do build/$example --help > "
+          "cifar_resnet50 imagenet_template singa_mnist spawn_with_nccl_id; do build/$example "
+          "--help > "
           "/dev/null; done\n"),
       {archive_, python_}, kPatience);
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
 }
 
 TEST_F(InstalledLibraryTest, AgainstDebiansLibtorch) {
-  const auto run =
-      InDebian(root_ + "-torch",
-               absl::StrCat(Build("mnist_cnn plain_cpp"), kTrain,
-                            "echo '== without libtorch'\n"
-                            "bin/cadre run --standalone --nproc-per-node 2 build/plain_cpp\n"
-                            "torch=/usr libraries=/usr/lib/x86_64-linux-gnu standard=c++17\n",
-                            kBothOrders),
-               {archive_}, kPatience);
+  const auto run = InDebian(
+      root_ + "-torch",
+      absl::StrCat(Build("mnist_cnn plain_cpp"), kTrain,
+                   "echo '== without libtorch'\n"
+                   "bin/cadre run --standalone --nproc-per-node 2 build/plain_cpp\n",
+                   BuildAlone("plain_cpp"), BuildAlone("singa_mnist"),
+                   "torch=/usr libraries=/usr/lib/x86_64-linux-gnu standard=c++17\n", kBothOrders),
+      {archive_}, kPatience);
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 1.13.0"));
   EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00"));

@@ -5,6 +5,27 @@
 # put ROOT SOURCE TARGET
 put() { install -D -m 644 "$2" "$1/$3"; }
 
+# make_whole EXAMPLE: what a folder of examples takes from those beside it comes into it as well, so that it can be copied alone.
+make_whole() {
+  local example=$1 taken=() before=-1 header source
+  cp "$example/../example.cmake" "$example/"
+  # Headers beside it that its own sources include, and what stands beside those: device/device.h, device/device.cc.
+  mapfile -t taken < <(sed -n 's|^#include "\.\./\(.*\)"$|\1|p' "$example"/*.[ch]* | sort -u)
+  while ((${#taken[@]} != before)); do
+    before=${#taken[@]}
+    for header in "${taken[@]}"; do
+      for source in "${header%.h}.h" "${header%.h}.cc"; do
+        [[ ! -e $example/../$source ]] || install -D -m 644 "$example/../$source" "$example/$source"
+      done
+    done
+    # And what these include from their own folder.
+    mapfile -t taken < <(for header in "${taken[@]}"; do
+      echo "$header"
+      sed -n "s|^#include \"\([^/\"]*\)\"\$|${header%/*}/\1|p" "$example/${header%.h}".[ch]*
+    done | sort -u)
+  done
+}
+
 stage() {
   local root=$1 version=$2 libraries=$3 file to_prefix
   shift 3
@@ -29,6 +50,9 @@ stage() {
       examples/*) put "$root" "$file" "share/cadre/$file" ;;
       *) echo "stage: nobody said where $file belongs" >&2; return 1 ;;
     esac
+  done
+  for file in "$root"/share/cadre/examples/*/CMakeLists.txt; do
+    [[ ! -e $file ]] || make_whole "${file%/*}"
   done
 }
 
