@@ -191,8 +191,8 @@ TEST(ClientStartTest, WhereProcessesAreRefused_TheSupervisorIsNotSaidToBeMissing
   const ssize_t got = read(said[0], text, sizeof(text) - 1);
   close(said[0]);
   if (got > 0 && std::string(text) == "no filter") GTEST_SKIP() << "needs seccomp filters";
-  EXPECT_THAT(text, AllOf(HasSubstr("Operation not permitted"), HasSubstr("seccomp"),
-                          Not(HasSubstr("install cadre-supervisor"))));
+  EXPECT_THAT(std::string(text), AllOf(HasSubstr("Operation not permitted"), HasSubstr("seccomp"),
+                                       Not(HasSubstr("install cadre-supervisor"))));
 }
 
 TEST(ClientStartTest, TheNextSupervisorRemovesWhatADeadOneLeft) {

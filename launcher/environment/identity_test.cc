@@ -70,6 +70,20 @@ TEST(SlurmTest, SeveralTasksPerNode_OneIsTheAgent) {
   EXPECT_EQ((*identity)->local_task, 3u);
 }
 
+// srun -w n2 -n1 a : -w n1 -n2 a
+TEST(SlurmTest, ComponentsInAnotherOrderThanTheList_GoByTheNodesName) {
+  const auto identity = ReadSlurm(SlurmStep({{"SLURMD_NODENAME", "n1"},
+                                             {"SLURM_NODEID", "1"},
+                                             {"SLURM_LOCALID", "1"},
+                                             {"SLURM_STEP_TASKS_PER_NODE", "2,1"}}));
+  ASSERT_OK(identity);
+  EXPECT_EQ((*identity)->node_name, "n1");
+  EXPECT_EQ((*identity)->node_rank, 0);
+  EXPECT_EQ((*identity)->serves, true);
+  EXPECT_EQ((*identity)->local_tasks, 2u);
+  EXPECT_EQ((*identity)->local_task, 1u);
+}
+
 TEST(SlurmTest, Contradictions_NameTheVariable) {
   const auto refused = [](EnvironmentMap more, const char* variable) {
     EXPECT_THAT(ReadSlurm(SlurmStep(std::move(more))),
@@ -85,6 +99,7 @@ TEST(SlurmTest, Contradictions_NameTheVariable) {
   refused({{"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}, {"SLURM_STEP_NUM_TASKS", "5"}},
           "SLURM_STEP_NUM_TASKS is 5");
   refused({{"SLURM_STEP_NODELIST", "n1,n1"}}, "'n1,n1' names a node twice");
+  refused({{"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}, {"SLURM_LOCALID", "1"}}, "SLURM_LOCALID");
 }
 
 TEST(SlurmTest, GpuPerTask_SaysWhatToDo) {

@@ -52,7 +52,8 @@ absl::Status ReadTasks(const EnvironmentMap& environment, Identity& identity) {
   }
   identity.local_tasks = std::max<uint32_t>(1, counts[identity.node_rank]);
   ASSIGN_OR_RETURN(const std::optional<uint32_t> local, NumberIn(environment, "SLURM_LOCALID"));
-  if (identity.local_tasks > 1 && (!local.has_value() || *local >= identity.local_tasks)) {
+  if ((identity.local_tasks > 1 && !local.has_value()) ||
+      local.value_or(0) >= identity.local_tasks) {
     return absl::InvalidArgumentError(
         absl::StrCat("environment variable SLURM_LOCALID: expected 0 to ", identity.local_tasks - 1,
                      ", got '", TextIn(environment, "SLURM_LOCALID"), "'"));
@@ -85,12 +86,19 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   // A batch script has SLURM_JOB_ID and SLURM_NODEID too, but runs on the first node only: what
   // tells a step from it is the step's own node list.
   const std::string list = TextIn(environment, "SLURM_STEP_NODELIST");
-  ASSIGN_OR_RETURN(const std::optional<uint32_t> index, NumberIn(environment, "SLURM_NODEID"));
+  ASSIGN_OR_RETURN(std::optional<uint32_t> index, NumberIn(environment, "SLURM_NODEID"));
   if (list.empty() || !index.has_value()) return std::optional<Identity>();
   Identity identity;
   identity.source = "Slurm";
   ASSIGN_OR_RETURN(identity.node_names, ExpandHostList(list));
   identity.nodes = static_cast<uint32_t>(identity.node_names.size());
+  // The list is in order of names; components of a heterogeneous step need not be, and their nodes
+  // are counted in theirs.
+  const auto own = std::find(identity.node_names.begin(), identity.node_names.end(),
+                             TextIn(environment, "SLURMD_NODENAME"));
+  if (own != identity.node_names.end()) {
+    index = static_cast<uint32_t>(own - identity.node_names.begin());
+  }
   if (*index >= identity.nodes) {
     return absl::InvalidArgumentError(absl::StrCat("environment variable SLURM_NODEID: ", *index,
                                                    ", but SLURM_STEP_NODELIST has ", identity.nodes,
