@@ -115,7 +115,7 @@ TEST_P(RemainsTest, AZombieDoesNotOutliveSigkill) {
   EXPECT_EQ(InspectProcess(traced)->state, 'Z');
   EXPECT_EQ(waitpid(traced, nullptr, __WALL), traced);
   ASSERT_OK(freezer_->Thaw());
-  rig_->Until([&] { return rig_->AllGoneCount() == 2; });
+  rig_->Until([&] { return rig_->AllGoneCount(1) == 1 && rig_->AllGoneCount(2) == 1; });
 }
 
 TEST_P(RemainsTest, OfAWorkerThatHasEnded_AreReportedToo) {

@@ -40,13 +40,12 @@ bool IsShell(pid_t pid) {
 }
 
 // To the process alone: what it has started is its own affair, and a rank that saves its state
-// needs its data loaders for that. False: a shell's process group got it.
-bool SendSignal(const Group& group, int signal) {
-  if (group.exited || group.pid == 0) return true;
+// needs its data loaders for that. `to_all`: to its process group.
+void SendSignal(const Group& group, int signal, bool to_all) {
+  if (group.exited || group.pid == 0) return;
   // Before it has made its session there is no group.
-  if (IsShell(group.pid) && kill(-group.pid, signal) == 0) return false;
+  if (to_all && kill(-group.pid, signal) == 0) return;
   if (!group.pidfd.ok() || SignalPidfd(group.pidfd.get(), signal) != 0) kill(group.pid, signal);
-  return true;
 }
 
 // Whether what has the rest of its process's grace is still there. A stranger with the process's
@@ -276,7 +275,9 @@ void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
   group->ending.kill_at = std::min(group->ending.kill_at, now + absl::Milliseconds(stop.grace_ms));
   if (!group->ending.asked && stop.grace_ms > 0) {
     // SIGCONT after SIGTERM: a stopped process acts on nothing else.
-    for (const int signal : {SIGTERM, SIGCONT}) group->ending.alone = SendSignal(*group, signal);
+    const bool shell = IsShell(group->pid);
+    for (const int signal : {SIGTERM, SIGCONT}) SendSignal(*group, signal, shell);
+    group->ending.alone = !shell;
     group->ending.warned = !group->exited;
   }
   group->ending.asked = true;
@@ -296,7 +297,7 @@ void HoldGroup(State& state, const HoldFrame& hold) {
 void SignalGroup(State& state, const SignalFrame& signal) {
   const Group* group = state.Find(signal.group);
   if (group != nullptr && signal.signal > 0 && signal.signal < NSIG) {
-    SendSignal(*group, signal.signal);
+    SendSignal(*group, signal.signal, IsShell(group->pid));
   }
 }
 

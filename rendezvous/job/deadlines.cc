@@ -106,6 +106,12 @@ bool KnowsWhoComes(const state::Job& job) {
 bool IsOwedNodes(const View& view) {
   const state::Job& job = view.job;
   if (job.user().empty() || job.saved.generations() == 0) return false;
+  // Where it could not begin it never gets a part, and there may be too few others for good.
+  const auto& avoided = job.saved.submission().avoided();
+  if (std::any_of(avoided.begin(), avoided.end(),
+                  [](const v1::AvoidedNode& node) { return node.unfit(); })) {
+    return false;
+  }
   const auto& parts = view.context.state.cluster.parts;
   const auto has = std::count_if(parts.begin(), parts.end(), [&](const auto& part) {
     return part.second.part().job() == job.name() && !part.second.taken_back();

@@ -41,7 +41,7 @@ bool MayAskForCheckpoint(const state::Job& job);
 bool WantsCheckpoint(const View& view);
 
 // It has begun and the cluster has fewer nodes for it than it needs: it waits for those as it did
-// in the queue, since nobody could come.
+// in the queue, since nobody could come. Not where it is kept off a node for good.
 bool IsOwedNodes(const View& view);
 
 Gathering GatheringOf(const View& view);
