@@ -1,6 +1,7 @@
 # What a template does before it imports a package that is not known (template.py): a child of its own imports what the
-# program imports and is looked at while it does. What an import has made of something that is another in each run, or has
-# left behind, is no good in a template: that package is imported by each worker itself. Any Python 3 must be able to read it.
+# program imports and is looked at while it does. What an import has made of something that is another in each run, or
+# has left behind, is no good in a template: that package is imported by each worker itself. Any Python 3 must be able
+# to read it.
 import sys
 
 
@@ -16,7 +17,7 @@ class Entry(object):
 
 
 def read_learned(template):
-    """What the program has imported, in its order, and what it was asked to import besides (sitecustomize.py, _Learning)."""
+    """What the program has imported, in its order, and what is to be imported besides (sitecustomize.py, _Learning)."""
     entries, changed, own, outermost = [], {}, False, None
     last_line = _end_of_imports(template)
     try:
@@ -27,6 +28,8 @@ def read_learned(template):
     for line in lines:
         name, _, rest = line.partition('\t')
         if name:
+            if name.partition('.')[0] in template.CHANGES_OTHERS:
+                break
             origin, _, at = rest.partition('\t')
             entry = Entry(len(entries), name, origin)
             entry.changed = changed
@@ -60,7 +63,8 @@ def _is_importable(template, entry):
 
 def _is_to_be_looked_at(template, entry):
     top = entry.name.partition('.')[0]
-    return (_is_importable(template, entry) and not template.is_known(top, entry.origin) and top not in template.refused)
+    known = template.is_known(top, entry.origin)
+    return _is_importable(template, entry) and not known and top not in template.refused
 
 
 def _preloaded(template, number):
@@ -115,7 +119,8 @@ def _only_imports(ast, statement):
     # A text, and what gets one as its value: of that no package hears.
     if isinstance(statement, ast.Assign) and not all(isinstance(target, ast.Name) for target in statement.targets):
         return False
-    return isinstance(statement, (ast.Expr, ast.Assign)) and type(statement.value).__name__ in ('Constant', 'Str', 'Num', 'NameConstant')
+    constants = ('Constant', 'Str', 'Num', 'NameConstant')
+    return isinstance(statement, (ast.Expr, ast.Assign)) and type(statement.value).__name__ in constants
 
 
 def examine(template, entries):
@@ -178,10 +183,12 @@ class _Unlooked(object):
 
 
 # Events of sys.addaudithook() that do not happen in a look; those of files stand in _Examiner.audit.
-STOPPED = ('os.mkdir', 'os.rmdir', 'os.remove', 'os.rename', 'os.link', 'os.symlink', 'os.truncate', 'os.chmod', 'os.chown', 'os.utime',
-           'os.chdir', 'os.kill', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.spawn', 'os.system', 'os.exec', 'subprocess.Popen',
-           'pty.spawn', 'tempfile.mkstemp', 'tempfile.mkdtemp', 'shutil.', 'mmap.', 'socket.', 'fcntl.', 'sqlite3.', 'urllib.', 'http.',
-           'syslog.', '_thread.start_new_thread', '_thread.start_joinable_thread', 'ctypes.dlopen')
+STOPPED = (
+    'os.mkdir', 'os.rmdir', 'os.remove', 'os.rename', 'os.link', 'os.symlink', 'os.truncate', 'os.chmod',
+    'os.chown', 'os.utime', 'os.chdir', 'os.kill', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.spawn',
+    'os.system', 'os.exec', 'subprocess.Popen', 'pty.spawn', 'tempfile.mkstemp', 'tempfile.mkdtemp', 'shutil.',
+    'mmap.', 'socket.', 'fcntl.', 'sqlite3.', 'urllib.', 'http.', 'syslog.', '_thread.start_new_thread',
+    '_thread.start_joinable_thread', 'ctypes.dlopen')
 
 
 LOOKED_AT = STOPPED + ('open', 'os.listdir', 'os.scandir')
@@ -248,7 +255,7 @@ class _Examiner(object):
     # Who is it?
 
     def packages(self):
-        """Those on the stack that are not known, from the innermost on; none where a known one is imported within them."""
+        """Those on the stack that are not known, the innermost first; none where a known one is imported within."""
         found, frame = [], sys._getframe(1)
         while frame is not None:
             name = frame.f_globals.get('__name__')
@@ -429,13 +436,13 @@ class _Examiner(object):
             self.note('reads %s, which the program sets before it imports it' % name)
 
     def reads_path(self):
-        """Which has no folder of the script in it yet. Not the import system, to which the same was said by that it found the
-        same; nor who looks for what is installed, if in the program's own folders there is nothing of the kind."""
+        """Which has no folder of the script in it yet. The import system may: it has to find the same; and so may
+        who looks for what is installed, if in the program's own folders there is nothing of the kind."""
         frame = sys._getframe(2)
         asker = str(frame.f_globals.get('__name__'))
-        if frame.f_code.co_filename.startswith('<frozen importlib') or (asker.startswith('importlib.metadata') and not self.own_metadata):
-            return
-        self.note('reads sys.path')
+        by_import = frame.f_code.co_filename.startswith('<frozen importlib')
+        if not by_import and (self.own_metadata or not asker.startswith('importlib.metadata')):
+            self.note('reads sys.path')
 
     def sets(self, name):
         name = self.os.fsdecode(name)
@@ -480,7 +487,7 @@ class _Examiner(object):
 
 
 class _Looker(object):
-    """The loader of a package's module, or of one that is to be patched: looks at what is left when it has been executed."""
+    """The loader of a package's module, or of one that is to be patched: looks at what is left in the end."""
 
     def __init__(self, examiner, top, loader):
         self.examiner, self.top, self.loader = examiner, top, loader
@@ -507,8 +514,9 @@ CLOCK, PROCESS = 'asks for the time', 'asks for the number of its process'
 ASKED_FOR = {
     'os': {'urandom': ENTROPY, 'getrandom': ENTROPY, 'getpid': PROCESS, 'getppid': PROCESS},
     'random': {'_urandom': ENTROPY},
-    'time': {'time': CLOCK, 'time_ns': CLOCK, 'monotonic': CLOCK, 'monotonic_ns': CLOCK, 'perf_counter': CLOCK, 'perf_counter_ns': CLOCK,
-             'process_time': CLOCK, 'strftime': CLOCK, 'ctime': CLOCK, 'localtime': CLOCK, 'gmtime': CLOCK},
+    'time': dict((name, CLOCK) for name in (
+        'time', 'time_ns', 'monotonic', 'monotonic_ns', 'perf_counter', 'perf_counter_ns', 'process_time', 'strftime',
+        'ctime', 'localtime', 'gmtime')),
     'threading': {'get_native_id': PROCESS},
     '_thread': {'get_native_id': PROCESS},
 }
@@ -544,11 +552,12 @@ def _patch_torch(examiner, torch):
 
 
 def _asks_for_the_date(code):
-    """Whether a module's code, or that of a class in it, does by its words: of the types of datetime none can be patched."""
+    """Whether a module's code, or that of a class in it, does by its words: the types of datetime cannot be patched."""
     if {'now', 'utcnow', 'today'}.intersection(code.co_names):
         return True
     optimized = 1  # CO_OPTIMIZED: a function's
-    return any(_asks_for_the_date(part) for part in code.co_consts if hasattr(part, 'co_names') and not part.co_flags & optimized)
+    parts = [part for part in code.co_consts if hasattr(part, 'co_names') and not part.co_flags & optimized]
+    return any(_asks_for_the_date(part) for part in parts)
 
 
 PATCHED = {'random': _patch_random, 'torch': _patch_torch, 'numpy.random': lambda examiner, module: None}

@@ -4,8 +4,8 @@ import sys
 
 
 def go_on_as_worker(template, fields, numbers, written):
-    """In the worker: all that a new process would have of its own. The file to which it writes what it imports, or '', and
-    the environment that the program's interpreter would have begun with."""
+    """In the worker: all that a new process would have of its own. The file to which it writes what it imports, or
+    '', and the environment that the program's interpreter would have begun with."""
     os = template.os
     marker, directory, learned = [field.decode() for field in fields[2:5]]
     go = numbers[4]
@@ -33,11 +33,11 @@ def go_on_as_worker(template, fields, numbers, written):
 
 
 def _set_environment(template, entries):
-    """What this worker is given, and what a script around the interpreter, a .pth file or a package has made of the rest, which is the
-    same for the template. In the order of a plain start."""
+    """What this worker is given, and what a script around the interpreter, a .pth file or a package has made of the
+    rest, which is the same for the template. In the order of a plain start."""
     os = template.os
     own = template.rank_variables.union(template.OF_THIS_PROCESS)
-    given = dict((os.fsdecode(name), os.fsdecode(value)) for name, _, value in (entry.partition(b'=') for entry in entries))
+    given = dict(os.fsdecode(entry).partition('=')[::2] for entry in entries)
     environment, before = os.environ, dict(os.environ)
     for name in before:
         del environment[name]

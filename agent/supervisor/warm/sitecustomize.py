@@ -23,8 +23,8 @@ def _find_behind(own, name, path, target):
 class _Learning(object):
     """The first on sys.meta_path: lets the others find a module and writes down which they found, a
     line "name TAB origin" for each, at once, since a program may be killed at any time. An import that begins
-    by itself, not within another's, has a third field, the script's line that it comes from, or 0. template.py reads it, and
-    the lines between, which begin with a TAB:
+    by itself, not within another's, has a third field, the script's line that it comes from, or 0. examine.py reads
+    it, and the lines between, which begin with a TAB:
       start TAB environment            a plain worker's, when it began; what follows is of this worker
       again                            what follows is of a worker that a template had forked
       set TAB {name: value or None}    what the program's variables have become since, where that has changed
@@ -73,7 +73,8 @@ class _Learning(object):
             self.os.utime(self.path)
         else:
             self.known.add(name)
-            self.write(self.state() + '%s\t%s%s\n' % (name, spec.origin, '\t%d' % self.line_of(caller) if by_itself else ''))
+            line = '\t%d' % self.line_of(caller) if by_itself else ''
+            self.write(self.state() + '%s\t%s%s\n' % (name, spec.origin, line))
         # Also of one that is known: what follows it is not as clean.
         if not installed and not self.own:
             self.own = True
@@ -134,8 +135,8 @@ class _Learning(object):
 
 
 def _watched(learning, kind):
-    """A kind of module specification that tells of the module's beginning and end, as importlib sets them, without a frame
-    of ours in tracebacks; it is a plain one again then."""
+    """A kind of module specification that tells of the module's beginning and end, as importlib sets them, without a
+    frame of ours in tracebacks; it is a plain one again then."""
 
     class Watched(kind):
         def __setattr__(self, name, value):

@@ -6,27 +6,30 @@
 import sys
 
 
-# Packages that are taken to be clean without a look (examine.py), with what they import and the libraries that they load: what
-# each does while it is imported was compared (docs/design.md). The standard library is as well.
+# Packages that are taken to be clean without a look (examine.py), with what they import and the libraries that they
+# load: what each does while it is imported was compared (docs/design.md). The standard library is as well.
 KNOWN = frozenset((
-    'certifi', 'torch', 'torchgen', 'functorch', 'numpy', 'triton', 'nvidia', 'cuda', 'tqdm', 'typing_extensions', 'sympy', 'mpmath',
-    'networkx', 'jinja2', 'markupsafe', 'filelock', 'fsspec', 'packaging', 'yaml', '_yaml', 'optree', 'opt_einsum',
-    'setuptools', '_distutils_hack', 'scipy', 'pandas', 'dateutil', 'pytz', 'six', 'PIL', 'psutil', 'safetensors', 'tokenizers',
-    'regex', 'charset_normalizer', 'google'))
+    'certifi', 'torch', 'torchgen', 'functorch', 'numpy', 'triton', 'nvidia', 'cuda', 'tqdm', 'typing_extensions',
+    'sympy', 'mpmath', 'networkx', 'jinja2', 'markupsafe', 'filelock', 'fsspec', 'packaging', 'yaml', '_yaml',
+    'optree', 'opt_einsum', 'setuptools', '_distutils_hack', 'scipy', 'pandas', 'dateutil', 'pytz', 'six', 'PIL',
+    'psutil', 'safetensors', 'tokenizers', 'regex', 'charset_normalizer', 'google'))
 
-# What they read while they are imported begins like one of these, by what torch 2.15, numpy, the libraries of both and the
-# standard library ask for.
+# What they read while they are imported begins like one of these, by what torch 2.15, numpy, the libraries of both and
+# the standard library ask for.
 READ_BY_KNOWN = (
-    'ACC_', 'AS_SECURE', 'ATEN', 'BLIS', 'C10', 'CASK', 'CLICOLOR', 'COMPILE_', 'CUBLAS', 'CUDA', 'CUDNN', 'DNNL', 'FX_', 'GFORTRAN', 'GLIBC',
-    'GLOO', 'GOMP', 'GOTO', 'HIP', 'HOME', 'HSA', 'INTEL', 'I_MPI', 'KINETO', 'KMP', 'LANG', 'LC_', 'LD_', 'LIB', 'LLVM', 'MALLOC',
-    'MIOPEN', 'MKL', 'MPI', 'NCCL', 'NETWORKX', 'NPY', 'NUMBA', 'NUMEXPR', 'NUMPY', 'NV', 'OMP', 'ONEDNN', 'OPENBLAS', 'OPENSSL', 'PANDAS', 'PATH',
-    'NO_COLOR', 'PROTOCOL_BUFFERS', 'PSUTIL', 'PTXAS', 'PYTHON', 'PYTORCH', 'ROC', 'RUST', 'SCIPY', 'SSL', 'TEMP', 'TERM', 'TMP', 'TOKENIZERS_LOG', 'TORCH', 'TQDM', 'TRITON', 'TZ',
-    'UCC', 'UCX', 'USE_', 'XDG', 'XLA', 'XPU', 'ZE_')
+    'ACC_', 'AS_SECURE', 'ATEN', 'BLIS', 'C10', 'CASK', 'CLICOLOR', 'COMPILE_', 'CUBLAS', 'CUDA', 'CUDNN', 'DNNL',
+    'FX_', 'GFORTRAN', 'GLIBC', 'GLOO', 'GOMP', 'GOTO', 'HIP', 'HOME', 'HSA', 'INTEL', 'I_MPI', 'KINETO', 'KMP',
+    'LANG', 'LC_', 'LD_', 'LIB', 'LLVM', 'MALLOC', 'MIOPEN', 'MKL', 'MPI', 'NCCL', 'NETWORKX', 'NPY', 'NUMBA',
+    'NUMEXPR', 'NUMPY', 'NV', 'OMP', 'ONEDNN', 'OPENBLAS', 'OPENSSL', 'PANDAS', 'PATH', 'NO_COLOR',
+    'PROTOCOL_BUFFERS', 'PSUTIL', 'PTXAS', 'PYTHON', 'PYTORCH', 'ROC', 'RUST', 'SCIPY', 'SSL', 'TEMP', 'TERM',
+    'TMP', 'TOKENIZERS_LOG', 'TORCH', 'TQDM', 'TRITON', 'TZ', 'UCC', 'UCX', 'USE_', 'XDG', 'XLA', 'XPU', 'ZE_')
 
 
 FILES_READ_BY_KNOWN = ('~/.config/fsspec',)
 # But these only later, when CUDA, NCCL or Gloo is used, or something is downloaded.
-READ_LATER = ('CUDA_DEVICE_ORDER', 'CUDA_VISIBLE_DEVICES', 'GLOO_', 'NCCL_', 'PYTORCH_NVML_BASED_CUDA_CHECK', 'TORCH_HOME', 'TORCH_NCCL_')
+READ_LATER = (
+    'CUDA_DEVICE_ORDER', 'CUDA_VISIBLE_DEVICES', 'GLOO_', 'NCCL_', 'PYTORCH_NVML_BASED_CUDA_CHECK', 'TORCH_HOME',
+    'TORCH_NCCL_')
 
 
 class NotBeforehand(BaseException):
@@ -36,8 +39,10 @@ class NotBeforehand(BaseException):
 class Template(object):
     PATIENCE = 64  # looks at threads that are about to end
     # By their first part. cadre remembers which process imported it: that one is the worker, and what is
-    # forked from it is not. The others change what others import.
-    NOT_PRELOADED = ('__main__', 'sitecustomize', 'usercustomize', 'cadre', 'gevent', 'eventlet', 'pkg_resources')
+    # forked from it is not. pkg_resources remembers sys.path.
+    NOT_PRELOADED = ('__main__', 'sitecustomize', 'usercustomize', 'cadre', 'pkg_resources')
+    # They change the standard library: nothing is imported beforehand that the program imports after them.
+    CHANGES_OTHERS = ('gevent', 'eventlet')
     # Variables that are each process's, besides the ranks'.
     OF_THIS_PROCESS = ('CADRE_SUPERVISED_BY', 'CADRE_WARM_START')
     # What shells set, whichever rank they start.
@@ -66,7 +71,7 @@ class Template(object):
         self.library = os.path.dirname(os.__file__) + '/'
         self.origins = {}  # what the program has imported, and from where
         self.clean = None  # of other packages, once a child has looked: '' or what they do that a worker must do itself
-        self.started = None  # the environment in which the program's interpreter has begun, if it was none of a template's
+        self.started = None  # the environment in which an interpreter of the program has begun that was not forked
         self.asked = set()  # by their first part: what imports here have looked for
         self.importing = ''
         self.complaints = []  # "name: why" of what this template has imported and must not have
@@ -118,9 +123,9 @@ class Template(object):
         for name, module in list(sys.modules.items()):
             path = getattr(module, '__file__', None)
             top = name.partition('.')[0]
-            if path and not self.is_standard(path) and top not in KNOWN and not top.startswith(('__editable__', '_virtualenv')):
-                if top not in ('__main__', 'sitecustomize', 'usercustomize'):
-                    self.end('a .pth file imports %s before the program' % name)
+            harmless = top in KNOWN or top.startswith(('__editable__', '_virtualenv', '__main__', 'sitecustomize'))
+            if path and not self.is_standard(path) and not harmless:
+                self.end('a .pth file imports %s before the program' % name)
         given = self.learner
         if not given or self.started is None:
             return
@@ -130,7 +135,8 @@ class Template(object):
         values = set(given[name] for name in ranks if name in given)
         for name in sorted(set(plain) | set(here)):
             if plain.get(name, 0) != here.get(name, 0) or name in ranks or plain[name] in values:
-                self.end('a script around the interpreter, or a .pth file, sets %s, which may differ from rank to rank' % name)
+                self.end('a script around the interpreter, or a .pth file, sets %s, which may be another for each rank' %
+                         name)
 
     def end(self, why):
         self.send('ended', why)
@@ -203,7 +209,8 @@ class Template(object):
             name = self.differing(entry)
             if name:
                 self.stopped = True
-                self.notes.append('%s and what follows it: the program sets %s before it imports it' % (entry.name, name))
+                self.notes.append('%s: the program sets %s before it imports it; what follows is left out too' %
+                                  (entry.name, name))
                 return False
         return True
 
@@ -231,12 +238,13 @@ class Template(object):
 
     def is_installed(self, origin):
         # A folder without a file of its own has none, and runs no code.
-        return origin in ('', 'None') or self.is_standard(origin) or '/site-packages/' in origin or '/dist-packages/' in origin
+        packages = '/site-packages/' in origin or '/dist-packages/' in origin
+        return origin in ('', 'None') or packages or self.is_standard(origin)
 
     def is_known(self, top, origin):
         return top in KNOWN or self.is_standard(origin)
 
-    # As the first on sys.meta_path, while it imports: nothing else than what the program has imported, from the same file.
+    # As the first on sys.meta_path, while it imports: nothing but what the program has imported, from the same file.
 
     def find_spec(self, name, path=None, target=None):
         top = name.partition('.')[0]

@@ -193,6 +193,23 @@ TEST_F(WarmCleanTest, WhereItSetsWhatBelongsToTheRankWorkersStartPlainly) {
   EXPECT_FALSE(rig_.Started(plain.group)->warm);
 }
 
+// As PyTorch does. They have names of packages at which no look is needed.
+TEST_F(WarmCleanTest, WhatIsKnownIsLeftToTheWorkersWhereAVariableThatItMayReadIsSetBefore) {
+  Install("counted", "");
+  Install("pytz", "");
+  Install("six", "import os\nthreads = os.environ.get('OMP_OF_SIX')\n");
+  WriteScript(
+      absl::StrCat("import os, time, counted\nos.environ['OTHER'] = '1'\nimport pytz\n"
+                   "os.environ['OMP_OF_SIX'] = '3'\nimport six\n"
+                   "print(six.threads, flush=True)",
+                   kStays));
+  AwaitTemplate(Worker());
+  EXPECT_THAT(Notes(), testing::ElementsAre(HasSubstr("six: the program sets OMP_OF_SIX before")));
+  const StartFrame warm = Worker();
+  EXPECT_EQ(FirstLine(warm), "3");
+  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_plain;
+}
+
 // An installed file may be a link to where it is worked on.
 TEST_F(WarmCleanTest, AFileThatIsEditedInPlaceIsReadAnew) {
   Install("counted", "");
