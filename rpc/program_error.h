@@ -25,6 +25,8 @@ struct ProgramError {
     kLastLine,
   };
   Kind kind = Kind::kException;
+  // Of kLostPeer: nothing broke, but a timeout ended its wait.
+  bool in_vain = false;
   // One line: "ValueError: no sample 17 (train.py, line 40)", where the line is the innermost one
   // that is the user's own, not an installed package's; with "in DataLoader worker process 0" where
   // it was raised there. What was written after it follows where it may not be what ended the
@@ -35,8 +37,9 @@ struct ProgramError {
 // nullopt: the lines do not say, or the program was killed, could not be started or succeeded.
 std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit);
 
-// Whether it is kLostPeer.
+// Whether it is kLostPeer, and whether its wait was in vain.
 bool LostItsPeer(const v1::WorkerExit& exit);
+bool WaitedInVain(const v1::WorkerExit& exit);
 
 }  // namespace cadre::rpc
 

@@ -51,6 +51,11 @@ v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
   return sum;
 }
 
+std::string QuietOr(const v1::JobProgress& progress, const std::string& otherwise) {
+  const std::string quiet = rpc::QuietText(progress);
+  return quiet.empty() ? otherwise : quiet;
+}
+
 std::string RanksOf(const v1::NodeStatus& node) {
   if (node.slots() == 1) return absl::StrCat(node.first_rank());
   return absl::StrCat(node.first_rank(), "-", node.first_rank() + node.slots() - 1);
@@ -69,7 +74,11 @@ std::string ProgressText(const v1::JobProgress& progress) {
     absl::StrAppend(&text, " (rank ", progress.slowest_rank(), "; others up to ",
                     progress.max_step(), ")");
   }
-  if (progress.samples_per_second() > 0) {
+  // What the rate was with the last step is not what it is.
+  const std::string quiet = rpc::QuietText(progress);
+  if (!quiet.empty()) {
+    absl::StrAppend(&text, " | ", quiet);
+  } else if (progress.samples_per_second() > 0) {
     absl::StrAppendFormat(&text, " | %.0f samples/s", progress.samples_per_second());
   }
   if (progress.loss() != 0) absl::StrAppendFormat(&text, " | loss %.4f", progress.loss());
@@ -122,6 +131,9 @@ std::vector<std::string> StatusBlock(const v1::JobStatus& status,
   if (progress.workers() > 0) {
     lines.push_back(Cut(absl::StrCat("  ", ProgressText(progress)), width));
   }
+  if (!status.stall().empty()) {
+    lines.push_back(Cut(absl::StrCat("  ", EscapeControl(status.stall())), width));
+  }
   if (!status.stop_reason().empty()) {
     lines.push_back(Cut(absl::StrCat("  stopping: ", EscapeControl(status.stop_reason())), width));
   }
@@ -162,6 +174,11 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   }
   if (status.phase() != v1::RUNNING) return lines;
   said_waiting_ = false;
+  if (!status.stall().empty() && !said_stall_) {
+    lines.push_back(absl::StrCat(QuietOr(status.progress(), "no progress"), ": ",
+                                 EscapeControl(status.stall())));
+  }
+  said_stall_ = !status.stall().empty();
   if (status.generation() > formed_) {
     formed_ = status.generation();
     lines.push_back(Formed(status));

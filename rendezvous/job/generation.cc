@@ -250,6 +250,8 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   if (!first) return;
   live_.ordered_at = context_.clock.now();
   live_.suspicion.inquiry.reset();
+  live_.suspicion.look.reset();
+  live_.suspicion.standstill.reset();
   live_.suspicion.given_up.reset();
   for (v1::Failure& victim : std::exchange(live_.suspicion.victims, {}).failures) {
     if (state::IsOver(state_.generation.worker(victim.rank()))) continue;
@@ -295,6 +297,8 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   out_.Note(absl::StrCat("ended, ", rpc::PhaseName(outcome), message.empty() ? "" : ": ", message));
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
+  live_.suspicion.look.reset();
+  live_.suspicion.standstill.reset();
   live_.suspicion.given_up.reset();
   live_.suspicion.victims = {};
   live_.progress.EndGeneration(state_);
