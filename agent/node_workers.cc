@@ -340,7 +340,7 @@ void NodeWorkers::Poll(MonoTime now) {
   store_.Poll();
   supervisor_.ContinueIfStopped();
   std::vector<AgentEvent> events = follower_.Poll(now);
-  if (events.empty()) return;
+  if (events.empty()) return uses_.status.Age(now);
   EmitAll(std::move(events));
   uses_.status.Redraw(now);
 }

@@ -4,12 +4,21 @@ namespace cadre::agent {
 
 void StatusView::Set(v1::JobStatus status, MonoTime now) {
   status_ = std::move(status);
+  set_at_ = now;
   Redraw(now);
 }
 
 void StatusView::Redraw(MonoTime now) {
-  display_.Status(status_, progress_());
   drawn_at_ = now;
+  if (!status_.has_progress()) return display_.Status(status_, progress_());
+  v1::JobStatus aged = status_;
+  v1::JobProgress& progress = *aged.mutable_progress();
+  progress.set_quiet_us(progress.quiet_us() + absl::ToInt64Microseconds(now - set_at_));
+  display_.Status(aged, progress_());
+}
+
+void StatusView::Age(MonoTime now) {
+  if (status_.has_progress() && now - drawn_at_ >= kAgeRedraw) Redraw(now);
 }
 
 void StatusView::RedrawIfDue(MonoTime now) {

@@ -17,6 +17,8 @@ namespace cadre::agent {
 
 // Between two redraws that only a line of progress asks for.
 inline constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
+// Between two that only the time asks for, since no step comes.
+inline constexpr absl::Duration kAgeRedraw = absl::Seconds(1);
 
 class StatusView {
  public:
@@ -28,11 +30,14 @@ class StatusView {
   // There is other progress.
   void Redraw(MonoTime now);
   void RedrawIfDue(MonoTime now);
+  // Nothing has happened.
+  void Age(MonoTime now);
 
  private:
   Display& display_;
   const std::function<std::vector<v1::Progress>()> progress_;
   v1::JobStatus status_;
+  MonoTime set_at_;
   MonoTime drawn_at_;
 };
 

@@ -32,5 +32,22 @@ TEST(StatusViewTest, StatusIsShownAtOnce_ProgressNowAndThen) {
   EXPECT_EQ(display.drawn, 4);
 }
 
+TEST(StatusViewTest, WhatIsShownOfProgressAges) {
+  RecordingDisplay display;
+  StatusView view(display, [] { return std::vector<v1::Progress>(); });
+  const MonoTime start = MonoTime::FromMicros(1000000);
+  view.Set(v1::JobStatus(), start);
+  view.Age(start + absl::Hours(1));
+  EXPECT_EQ(display.drawn, 1);
+  v1::JobStatus status;
+  status.mutable_progress()->set_quiet_us(500000);
+  view.Set(status, start);
+  view.Age(start + absl::Milliseconds(999));
+  EXPECT_EQ(display.drawn, 2);
+  view.Age(start + absl::Seconds(25));
+  EXPECT_EQ(display.drawn, 3);
+  EXPECT_EQ(display.status.progress().quiet_us(), 25500000);
+}
+
 }  // namespace
 }  // namespace cadre::agent

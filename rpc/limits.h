@@ -14,10 +14,11 @@ inline constexpr int kMessageBytesMax = 1 << 20;
 inline constexpr int kListBytesMax = 64 << 20;
 // Messages of a node's stream that go out as one (NodeMessage.more), beyond the first.
 inline constexpr size_t kBundleBytesMax = 64 << 10;
-// Of what PyTorch's flight recorder tells of a rank (RankEvidence.calls): groups, and calls of
-// each.
-inline constexpr int kProcessGroupsMax = 8;
+// Of what PyTorch's flight recorder tells of a rank (RankEvidence.calls): groups, calls and messages
+// of each, and of how many ranks a group may be that all of them are named.
+inline constexpr int kProcessGroupsMax = 64;
 inline constexpr int kGroupCallsMax = 8;
+inline constexpr int kGroupRanksMax = 64;
 
 }  // namespace cadre::rpc
 

@@ -18,8 +18,11 @@ bool HasAny(absl::string_view line, std::initializer_list<absl::string_view> wor
 
 // All of a line is in small letters here: libraries and their versions differ in those.
 
-// Gloo names its source file; PyTorch's own part of it says "Gloo".
+// Gloo names its source file; PyTorch's own part of it says "Gloo", or names the call in which
+// ranks are compared: "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms".
 bool OfGloo(absl::string_view line) {
+  if (HasAny(line, {"failed to pass monitoredbarrier", "timed out in monitoredbarrier"}))
+    return true;
   return absl::StrContains(line, "gloo") &&
          HasAny(line, {"closed by peer", "reset by peer", "broken pipe", "connection refused",
                        "caused pair closure", "timed out", "timeout", "connectfullmesh failed"});
@@ -53,7 +56,8 @@ bool OfStore(absl::string_view line) {
 bool OfCadre(absl::string_view line) {
   return absl::StrContains(line, "communicator \"") &&
          HasAny(line, {" is gone", " has left the communicator",
-                       " aborted the communicator"});  // the last one in older libraries
+                       " aborted the communicator",  // the last one in older libraries
+                       "deadline_exceeded", "deadlineexceedederror"});
 }
 
 }  // namespace
@@ -61,6 +65,12 @@ bool OfCadre(absl::string_view line) {
 bool SaysPeerIsLost(absl::string_view said) {
   const std::string line = absl::AsciiStrToLower(said);
   return OfGloo(line) || OfNccl(line) || OfStore(line) || OfCadre(line);
+}
+
+bool SaysWaitTimedOut(absl::string_view said) {
+  const std::string line = absl::AsciiStrToLower(said);
+  return SaysPeerIsLost(said) && HasAny(line, {"timed out", "timeout", "monitoredbarrier",
+                                               "deadline_exceeded", "deadlineexceedederror"});
 }
 
 }  // namespace cadre::rpc

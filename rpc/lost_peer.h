@@ -12,6 +12,9 @@ namespace cadre::rpc {
 // the network, are none of these.
 bool SaysPeerIsLost(absl::string_view line);
 
+// Of such a line: what ended is the wait for somebody who did not come, by a timeout.
+bool SaysWaitTimedOut(absl::string_view line);
+
 }  // namespace cadre::rpc
 
 #endif  // CADRE_RPC_LOST_PEER_H_

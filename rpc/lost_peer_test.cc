@@ -79,5 +79,37 @@ TEST(LostPeer, NotWhatIsARanksOwn) {
   }
 }
 
+TEST(LostPeer, WhetherATimeoutEndedTheWaitForIt) {
+  for (const char* line :
+       {"RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:84] Timed out "
+        "waiting 1800000ms for recv operation to complete",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Application timeout "
+        "caused pair closure",
+        "[rank0]:[E1125 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE) ran for 600000 milliseconds",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /1",
+        "RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms",
+        "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
+        "waiting "
+        "for send/recv from rank 0: gloo: timed out in monitoredBarrier after 5000 ms",
+        "cadre.DeadlineExceededError: communicator \"world\": rank 1 did not come in time to what "
+        "rank "
+        "0 waited for",
+        "train: DEADLINE_EXCEEDED: step 3, bucket 0: communicator \"world\": rank 1 has not "
+        "come"}) {
+    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
+    EXPECT_TRUE(SaysWaitTimedOut(line)) << line;
+  }
+  for (const char* line :
+       {"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error "
+        "[127.0.0.1]:52458: Connection reset by peer. This is typically caused by a remote worker",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+        "exiting",
+        "UNAVAILABLE: communicator \"world\": rank 1 is gone (process 17597)",
+        "TimeoutError: timed out", "requests.exceptions.ReadTimeout: data server"}) {
+    EXPECT_FALSE(SaysWaitTimedOut(line)) << line;
+  }
+}
+
 }  // namespace
 }  // namespace cadre::rpc

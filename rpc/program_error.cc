@@ -53,8 +53,9 @@ bool RepeatsItsCause(absl::string_view line, absl::string_view cause) {
 ProgramError ErrorOf(PythonException exception) {
   // A program may raise an error of its own because a peer is lost, or find the peers gone while it
   // cleans up after its own.
-  const bool lost_peer =
-      SaysPeerIsLost(exception.causes.empty() ? exception.line : exception.causes.front().line);
+  const absl::string_view first =
+      exception.causes.empty() ? exception.line : exception.causes.front().line;
+  const bool lost_peer = SaysPeerIsLost(first), in_vain = SaysWaitTimedOut(first);
   if (SaysPeerIsLost(exception.line) && !lost_peer) {
     exception.line = exception.causes.front().line;
     exception.where = exception.causes.front().where;
@@ -64,6 +65,7 @@ ProgramError ErrorOf(PythonException exception) {
   }
   ProgramError error;
   if (lost_peer) error.kind = ProgramError::Kind::kLostPeer;
+  error.in_vain = in_vain;
   if (IsOutOfMemory(exception)) error.kind = ProgramError::Kind::kOutOfMemory;
   if (CannotLoad(exception)) error.kind = ProgramError::Kind::kCannotLoad;
   error.text = OneLine(absl::StripTrailingAsciiWhitespace(exception.line), kMaxTextBytes);
@@ -80,7 +82,9 @@ template <typename Predicate>
 std::optional<ProgramError> Said(absl::string_view lines, ProgramError::Kind kind,
                                  Predicate predicate) {
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
-    if (predicate(line)) return ProgramError{kind, OneLine(line, kMaxTextBytes)};
+    if (predicate(line)) {
+      return ProgramError{kind, SaysWaitTimedOut(line), OneLine(line, kMaxTextBytes)};
+    }
   }
   return std::nullopt;
 }
@@ -93,11 +97,11 @@ std::optional<ProgramError> AbortMessage(absl::string_view lines) {
   for (absl::string_view line : absl::StrSplit(lines, '\n')) {
     if (absl::ConsumePrefix(&line, "terminate called after throwing an instance of '")) {
       type = std::string(absl::StripSuffix(line, "'"));
-      found = ProgramError{ProgramError::Kind::kException, OneLine(type, kMaxTextBytes)};
+      found = ProgramError{ProgramError::Kind::kException, false, OneLine(type, kMaxTextBytes)};
     } else if (!type.empty() && absl::ConsumePrefix(&line, "  what():  ")) {
       found->text = OneLine(absl::StrCat(type, ": ", line), kMaxTextBytes);
     } else if (absl::StrContains(line, ": Assertion `") && absl::EndsWith(line, "' failed.")) {
-      found = ProgramError{ProgramError::Kind::kException, OneLine(line, kMaxTextBytes)};
+      found = ProgramError{ProgramError::Kind::kException, false, OneLine(line, kMaxTextBytes)};
     }
   }
   return found;
@@ -139,7 +143,7 @@ std::optional<ProgramError> NoProgram(absl::string_view last_line) {
         !absl::StrContains(what, "[Errno 13]")) {
       continue;
     }
-    return ProgramError{ProgramError::Kind::kCannotLoad, std::string(what)};
+    return ProgramError{ProgramError::Kind::kCannotLoad, false, std::string(what)};
   }
   return std::nullopt;
 }
@@ -167,7 +171,8 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
   if (!exception.has_value()) {
     if (last.empty()) return std::nullopt;
     return ProgramError{
-        SaysPeerIsLost(last) ? ProgramError::Kind::kLostPeer : ProgramError::Kind::kLastLine, last};
+        SaysPeerIsLost(last) ? ProgramError::Kind::kLostPeer : ProgramError::Kind::kLastLine,
+        SaysWaitTimedOut(last), last};
   }
   ProgramError error = ErrorOf(*std::move(exception));
   absl::StrAppend(&error.text, "; its last line: ", last);
@@ -193,6 +198,11 @@ std::optional<int64_t> ErrorFileSeconds(const v1::WorkerExit& exit) {
 bool LostItsPeer(const v1::WorkerExit& exit) {
   const std::optional<ProgramError> error = FindProgramError(exit);
   return error.has_value() && error->kind == ProgramError::Kind::kLostPeer;
+}
+
+bool WaitedInVain(const v1::WorkerExit& exit) {
+  const std::optional<ProgramError> error = FindProgramError(exit);
+  return error.has_value() && error->kind == ProgramError::Kind::kLostPeer && error->in_vain;
 }
 
 }  // namespace cadre::rpc

@@ -26,6 +26,8 @@ struct ProgramError {
     kLastLine,
   };
   Kind kind = Kind::kException;
+  // Of kLostPeer: nothing broke, but a timeout ended its wait.
+  bool in_vain = false;
   // One line: "ValueError: no sample 17 (train.py, line 40)", where the line is the innermost one
   // that is the user's own, not an installed package's; with "in DataLoader worker process 0" where
   // it was raised there. What was written after it follows where it may not be what ended the
@@ -40,8 +42,9 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit);
 // nullopt: there is none.
 std::optional<int64_t> ErrorFileSeconds(const v1::WorkerExit& exit);
 
-// Whether it is kLostPeer.
+// Whether it is kLostPeer, and whether its wait was in vain.
 bool LostItsPeer(const v1::WorkerExit& exit);
+bool WaitedInVain(const v1::WorkerExit& exit);
 
 }  // namespace cadre::rpc
 

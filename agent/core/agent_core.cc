@@ -131,7 +131,7 @@ absl::Duration AgentCore::Impl::Patience() const {
 
 void AgentCore::Impl::Stop(absl::Duration grace, std::set<uint32_t> keep,
                            const std::string& reason) {
-  generation.Stop(now, grace, std::move(keep), reason, hangs.looking());
+  generation.Stop(now, grace, std::move(keep), reason, hangs.holds_stop());
 }
 
 void AgentCore::Impl::FailStoreCalls(const absl::Status& status) {
@@ -146,9 +146,7 @@ void AgentCore::Impl::OnDeadlines() {
   if (hangs.over_by() <= now) OnEvidenceDone(generation.id().number);
   if (generation.running() && session.welcomed()) {
     SendProgress();
-    if (hangs.idle() && FirstHang(generation.workers(), session.spec().timeouts()) <= now) {
-      Look();
-    }
+    LookIfDue();
   }
   if (session.silent_at() <= now) {
     session.Silent();
@@ -168,7 +166,8 @@ MonoTime AgentCore::Impl::NextDeadline() const {
   if (generation.running() && session.welcomed()) {
     if (progress.news) next = std::min(next, progress.due);
     if (hangs.idle()) {
-      next = std::min(next, FirstHang(generation.workers(), session.spec().timeouts()));
+      next = std::min({next, FirstHang(generation.workers(), session.spec().timeouts()),
+                       hangs.LooksAt(FirstStandstill(generation.workers()))});
     }
   }
   if (departure.exit) return std::min(next, departure.leave_by);

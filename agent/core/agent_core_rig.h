@@ -48,7 +48,8 @@ inline std::string Up(const v1::NodeMessage& m) {
                           " step=", m.progress().min_step(), "..", m.progress().max_step(),
                           " slowest=", m.progress().slowest_local_rank());
     case v1::NodeMessage::kEvidence: {
-      std::string text = absl::StrCat("up evidence", m.evidence().hang() ? " of a hang" : "");
+      std::string text = absl::StrCat("up evidence", m.evidence().hang() ? " of a hang" : "",
+                                      m.evidence().stall() ? " of a standstill" : "");
       for (const v1::RankEvidence& rank : m.evidence().ranks()) {
         absl::StrAppend(&text, " ", rank.local_rank(), rank.overdue() ? "!" : "",
                         rank.absent() ? " absent" : "");
@@ -89,7 +90,8 @@ struct Words {
     return absl::StrCat("hold ", c.generation, " until ", c.at.micros() / 1000000, "s");
   }
   std::string operator()(const CollectEvidence& c) const {
-    return absl::StrCat("look ", c.generation, " overdue=", absl::StrJoin(c.overdue, ","));
+    return absl::StrCat("look ", c.generation, c.briefly ? " briefly" : "",
+                        " overdue=", absl::StrJoin(c.overdue, ","));
   }
   std::string operator()(const CollectStacks& c) const {
     return absl::StrCat("stacks ", c.generation, " for ", c.ask.call());
@@ -273,10 +275,10 @@ class AgentCoreTest : public testing::Test {
     message.mutable_ask_stacks()->set_call(call);
     return Feed(ServerSaid{message});
   }
-  Lines Inspect(uint64_t generation) {
+  Lines Inspect(uint64_t generation, bool briefly = false) {
     v1::ServerMessage message;
     SetGeneration(&message, {server_id_, generation});
-    message.mutable_inspect();
+    message.mutable_inspect()->set_briefly(briefly);
     return Feed(ServerSaid{message});
   }
 

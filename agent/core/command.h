@@ -51,6 +51,8 @@ struct HoldWorkersUntil {
 struct CollectEvidence {
   uint64_t generation;
   std::vector<uint32_t> overdue;
+  // Nothing is to be stopped: without native stacks, for which processes are, files and last lines.
+  bool briefly = false;
 };
 // Somebody asks where the workers of the generation are; ends with StacksFound.
 struct CollectStacks {

@@ -227,7 +227,7 @@ bool Generation::OnProgress(const WorkerProgress& event) {
   if (worker == nullptr) return false;
   if (!worker->progressed_at || !worker->progress ||
       worker->progress->step() != event.progress.step()) {
-    worker->progressed_at = std::max(worker->progressed_at.value_or(MonoTime()), event.at);
+    worker->Progressed(event.at);
   }
   worker->progress = event.progress;
   return true;
@@ -235,8 +235,7 @@ bool Generation::OnProgress(const WorkerProgress& event) {
 
 void Generation::OnAlive(const WorkerAlive& event) {
   Worker* worker = FindRunning(event.generation, event.local_rank);
-  if (worker == nullptr) return;
-  worker->progressed_at = std::max(worker->progressed_at.value_or(MonoTime()), event.at);
+  if (worker != nullptr) worker->Progressed(event.at);
 }
 
 void Generation::OnWrote(const WorkerWrote& event) {

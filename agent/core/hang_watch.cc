@@ -14,6 +14,8 @@ namespace {
 // into one message.
 constexpr size_t kMaxRanksInEvidence = 512;
 constexpr size_t kMaxQuotedRanks = 64;
+// Of what they called in their process groups.
+constexpr size_t kMaxCallsBytes = 512 << 10;
 
 // The last sign of life that counts, absent where none does; how long the next one may take, zero
 // for as long as it likes; and whether it was output.
@@ -78,6 +80,17 @@ std::vector<uint32_t> Overdue(const Workers& workers, const v1::Timeouts& timeou
   return overdue;
 }
 
+MonoTime FirstStandstill(const Workers& workers) {
+  MonoTime first = MonoTime::Never();
+  for (const auto& [local_rank, worker] : workers) {
+    if (worker.exited() || worker.waits() || worker.pid == 0) continue;
+    if (!worker.progressed_at || worker.usual == absl::ZeroDuration()) continue;
+    const absl::Duration limit = std::max(kUsualTimes * worker.usual, kStandsStillAtLeast);
+    first = std::min(first, *worker.progressed_at + limit);
+  }
+  return first;
+}
+
 v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Workers& workers,
                             const v1::JobSpec& spec, MonoTime now) {
   if (findings.empty()) {
@@ -98,14 +111,26 @@ v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Worker
                         [](const auto& rank) { return rank.overdue(); });
   if (ranks.size() > kMaxRanksInEvidence) ranks.resize(kMaxRanksInEvidence);
   for (size_t i = kMaxQuotedRanks; i < ranks.size(); ++i) ranks[i].clear_last_lines();
+  size_t calls_bytes = 0;
+  for (v1::RankEvidence& rank : ranks) {
+    for (const v1::ProcessGroupCalls& group : rank.calls()) calls_bytes += group.ByteSizeLong();
+    if (calls_bytes > kMaxCallsBytes) rank.clear_calls();
+  }
   v1::NodeEvidence evidence;
   evidence.set_hang(!ranks.empty() && ranks.front().overdue());
   for (v1::RankEvidence& rank : ranks) *evidence.add_ranks() = std::move(rank);
   return evidence;
 }
 
-void HangWatch::Begin(MonoTime now) {
+void HangWatch::Looks(MonoTime first, MonoTime now) {
+  for_standstill_ = true;
+  looked_at_ = first;
+  looks_again_ = now + kLookAgain;
+}
+
+void HangWatch::Begin(MonoTime now, bool briefly) {
   findings_.clear();
+  briefly_ = briefly;
   findings_by_ = now + kEvidenceLimit;
   over_by_ = now + kStacksLimit;
 }
@@ -129,11 +154,12 @@ std::vector<v1::RankEvidence> HangWatch::TakeFindings() {
   return std::exchange(findings_, {});
 }
 
-bool HangWatch::IsNews(const v1::NodeEvidence& evidence) {
+bool HangWatch::IsNews(bool stands_still, v1::NodeEvidence* evidence) {
   const bool asked = std::exchange(inspected_, false);
-  if (evidence.hang()) hang_ = evidence;
-  // Without a hang the worker got on while it was looked at.
-  return evidence.hang() || asked;
+  evidence->set_stall(std::exchange(for_standstill_, false) && stands_still && !evidence->hang());
+  if (evidence->hang()) hang_ = *evidence;
+  // Else the worker got on while it was looked at.
+  return evidence->hang() || evidence->stall() || asked;
 }
 
 bool HangWatch::End() {

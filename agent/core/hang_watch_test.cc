@@ -56,7 +56,7 @@ TEST(EvidenceOf, WhoIsOverdueComesFirst) {
 TEST(HangWatch, FindingsThatComeAfterAStandstill_WaitUntilReportsWereRead) {
   HangWatch watch;
   EXPECT_TRUE(watch.idle());
-  watch.Begin(At(1));
+  watch.Begin(At(1), /*briefly=*/false);
   EXPECT_FALSE(watch.idle());
   EXPECT_FALSE(watch.Found({v1::RankEvidence()}, At(5)));
   EXPECT_FALSE(watch.FindingsAreDue(At(5)));
@@ -72,13 +72,30 @@ TEST(HangWatch, FindingsThatComeAfterAStandstill_WaitUntilReportsWereRead) {
 TEST(HangWatch, AHangIsNews_AndWhatWasAskedFor) {
   HangWatch watch;
   v1::NodeEvidence evidence;
-  EXPECT_FALSE(watch.IsNews(evidence));
+  EXPECT_FALSE(watch.IsNews(/*stands_still=*/false, &evidence));
   watch.Inspect();
-  EXPECT_TRUE(watch.IsNews(evidence));
-  EXPECT_FALSE(watch.IsNews(evidence));
+  EXPECT_TRUE(watch.IsNews(/*stands_still=*/false, &evidence));
+  EXPECT_FALSE(watch.IsNews(/*stands_still=*/false, &evidence));
   evidence.set_hang(true);
-  EXPECT_TRUE(watch.IsNews(evidence));
+  EXPECT_TRUE(watch.IsNews(/*stands_still=*/false, &evidence));
   EXPECT_TRUE(watch.hang().has_value());
+}
+
+TEST(HangWatch, AStandstillIsNewsAsLongAsItLasts_AndHoldsNoStop) {
+  HangWatch watch;
+  v1::NodeEvidence evidence;
+  EXPECT_EQ(watch.LooksAt(At(7)), At(7));
+  watch.Looks(At(7), At(8));
+  watch.Begin(At(8), /*briefly=*/true);
+  EXPECT_TRUE(watch.looking());
+  EXPECT_FALSE(watch.holds_stop());
+  EXPECT_TRUE(watch.IsNews(/*stands_still=*/true, &evidence));
+  EXPECT_TRUE(evidence.stall());
+  EXPECT_EQ(watch.LooksAt(At(7)), At(8) + kLookAgain);
+  EXPECT_EQ(watch.LooksAt(At(9)), At(9));
+  watch.Looks(At(9), At(9));
+  EXPECT_FALSE(watch.IsNews(/*stands_still=*/false, &evidence));
+  EXPECT_FALSE(evidence.stall());
 }
 
 }  // namespace

@@ -6,18 +6,28 @@
 
 namespace cadre::agent {
 
-void AgentCore::Impl::OnInspect(const GenerationId& inspected) {
+void AgentCore::Impl::OnInspect(const GenerationId& inspected, bool briefly) {
   if (!generation.running() || inspected != generation.id() || departure.exit) return;
   // What was found of a hang here is on its way already.
   if (hangs.hang()) return;
   hangs.Inspect();
-  if (!hangs.looking()) Look();
+  if (!hangs.looking()) Look(briefly);
 }
 
-void AgentCore::Impl::Look() {
-  hangs.Begin(now);
+void AgentCore::Impl::Look(bool briefly) {
+  hangs.Begin(now, briefly);
   out.Add(CollectEvidence{generation.id().number,
-                          Overdue(generation.workers(), session.spec().timeouts(), now)});
+                          Overdue(generation.workers(), session.spec().timeouts(), now), briefly});
+}
+
+void AgentCore::Impl::LookIfDue() {
+  if (!hangs.idle()) return;
+  const Workers& workers = generation.workers();
+  if (FirstHang(workers, session.spec().timeouts()) <= now) return Look(/*briefly=*/false);
+  const MonoTime standstill = FirstStandstill(workers);
+  if (hangs.LooksAt(standstill) > now) return;
+  hangs.Looks(standstill, now);
+  Look(/*briefly=*/true);
 }
 
 void AgentCore::Impl::OnEvidenceFound(const EvidenceFound& event) {
@@ -29,7 +39,8 @@ void AgentCore::Impl::ReportFindings() {
   if (!generation.running()) return;
   v1::NodeEvidence evidence =
       EvidenceOf(std::move(findings), generation.workers(), session.spec(), now);
-  if (!hangs.IsNews(evidence) || !session.welcomed()) return;
+  const bool stands_still = FirstStandstill(generation.workers()) <= now;
+  if (!hangs.IsNews(stands_still, &evidence) || !session.welcomed()) return;
   v1::NodeMessage message;
   *message.mutable_evidence() = std::move(evidence);
   out.Up(std::move(message), generation.id());

@@ -94,6 +94,61 @@ TEST_F(HangsTest, WhoeverAsksWhereTheWorkersAre_IsAnswered) {
   EXPECT_THAT(Feed(StacksFound{1, stacks}), IsEmpty());
 }
 
+TEST_F(HangsTest, AStandstillWithoutAnyTimeout_IsLookedAtBrieflyAndTold_AndAgainAfterAWhile) {
+  Run();
+  LimitProgress(0, 0);
+  Progress(0, 1);
+  now_ = now_ + absl::Seconds(2);
+  Progress(0, 2);
+  EXPECT_THAT(Deadline(absl::Seconds(6)), ElementsAre("look 1 briefly overdue="));
+  now_ = now_ + absl::Milliseconds(200);
+  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a standstill 0 1"));
+  Feed(EvidenceDone{1});
+  EXPECT_THAT(Deadline(kLookAgain - absl::Milliseconds(200)),
+              ElementsAre("look 1 briefly overdue="));
+  // A stop does not wait for it.
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+}
+
+TEST_F(HangsTest, AStepWhileItIsLookedAt_IsNoStandstill) {
+  Run();
+  LimitProgress(0, 0);
+  Progress(0, 1);
+  now_ = now_ + absl::Milliseconds(1500);
+  Progress(0, 2);
+  // However short the steps are.
+  EXPECT_THAT(Deadline(kStandsStillAtLeast), ElementsAre("look 1 briefly overdue="));
+  Progress(0, 3);
+  EXPECT_THAT(Found({0, 1}), IsEmpty());
+  Feed(EvidenceDone{1});
+  // The next one is another standstill, which does not wait for the first to be looked at again.
+  now_ = now_ + absl::Seconds(2);
+  Progress(0, 4);
+  EXPECT_LT(core_->NextDeadline(), now_ + kLookAgain / 2);
+}
+
+TEST_F(HangsTest, AStandstillThatBecomesAHang_IsLookedAtWhole) {
+  Run();
+  LimitProgress();
+  Progress(0, 1);
+  now_ = now_ + absl::Seconds(1);
+  Progress(0, 2);
+  EXPECT_THAT(Deadline(absl::Seconds(5)), ElementsAre("look 1 briefly overdue="));
+  Found({0, 1});
+  Feed(EvidenceDone{1});
+  EXPECT_THAT(Deadline(kLookAgain), ElementsAre("look 1 briefly overdue="));
+  Found({0, 1});
+  Feed(EvidenceDone{1});
+  EXPECT_THAT(Deadline(absl::Seconds(25)), ElementsAre("look 1 overdue=0"));
+}
+
+TEST_F(HangsTest, WhoAsksBriefly_IsAnsweredBriefly) {
+  Run();
+  LimitProgress(0, 0);
+  EXPECT_THAT(Inspect(1, /*briefly=*/true), ElementsAre("look 1 briefly overdue="));
+  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence 0 1"));
+}
+
 TEST_F(HangsTest, SilentWorker_HangsByItsOutputAlone) {
   Run();
   LimitProgress(30);

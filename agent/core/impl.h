@@ -98,8 +98,10 @@ struct AgentCore::Impl {
   void SendProgress();
 
   // hangs.cc
-  void OnInspect(const GenerationId& inspected);
-  void Look();
+  void OnInspect(const GenerationId& inspected, bool briefly);
+  void Look(bool briefly);
+  // Because a worker hangs, or stands still.
+  void LookIfDue();
   void ReportFindings();
   void OnEvidenceFound(const EvidenceFound& event);
   void OnEvidenceDone(uint64_t number);

@@ -54,7 +54,7 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
       }
       return;
     case v1::ServerMessage::kInspect:
-      return OnInspect(GenerationOf(message));
+      return OnInspect(GenerationOf(message), message.inspect().briefly());
     case v1::ServerMessage::kAskStacks:
       if (GenerationOf(message) == generation.id() && generation.HasProcesses()) {
         return out.Add(CollectStacks{generation.id().number, message.ask_stacks()});

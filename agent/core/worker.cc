@@ -32,6 +32,14 @@ WorkerState Next(WorkerState state, WorkerEvent event) {
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 
+void Worker::Progressed(MonoTime at) {
+  if (progressed_at.has_value() && at > *progressed_at) {
+    const absl::Duration took = at - *progressed_at;
+    usual = usual == absl::ZeroDuration() ? took : (3 * usual + took) / 4;
+  }
+  progressed_at = std::max(progressed_at.value_or(MonoTime()), at);
+}
+
 v1::NodeMessage ExitedMessage(const Worker& worker) {
   v1::NodeMessage message;
   *message.mutable_worker_exited() = worker.exit;
@@ -74,6 +82,7 @@ v1::NodeProgress SumOfProgress(const Workers& workers) {
     sum.set_samples_per_second(sum.samples_per_second() + one.samples_per_second());
     loss += one.loss();
     losses += one.loss() != 0;
+    sum.set_of_generation(sum.of_generation() || one.of_generation());
     sum.set_workers(sum.workers() + 1);
   }
   if (losses > 0) sum.set_loss(loss / losses);

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "absl/time/time.h"
 #include "base/time.h"
 #include "proto/rendezvous.pb.h"
 
@@ -58,8 +59,11 @@ struct Worker {
   // measure. And when it last wrote something, or started.
   std::optional<MonoTime> progressed_at;
   MonoTime wrote_at;
+  // How long it usually takes from one sign of progress to the next; zero before the second.
+  absl::Duration usual;
 
   void Take(WorkerEvent event) { state = Next(state, event); }
+  void Progressed(MonoTime at);
   bool waits() const { return state == WorkerState::kWaits || state == WorkerState::kGaveUp; }
   bool exited() const { return state == WorkerState::kExited; }
 };

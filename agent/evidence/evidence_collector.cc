@@ -58,6 +58,7 @@ Finding FindingOf(const EvidenceRequest& request, const EvidenceRequest::Worker&
   finding.look = std::move(look);
   v1::RankEvidence& evidence = finding.evidence;
   evidence = finding.look.evidence;
+  if (request.briefly) return finding;
   evidence.set_file(worker.file);
   evidence.set_last_lines(ReplaceInvalidUtf8(LastLinesOf(files, worker.logs)));
   const std::optional<ProgressSnapshot>& page = finding.look.page;
@@ -141,6 +142,7 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
     found.ranks.push_back(findings.back().evidence);
   }
   report_(std::move(found));
+  if (request.briefly) return report_(EvidenceDone{request.generation});
 
   std::sort(findings.begin(), findings.end(), IsMoreTelling);
   const MonoTime deadline = MonoNow() + kStacksTime;

@@ -39,6 +39,8 @@ struct EvidenceRequest {
   uint64_t generation = 0;
   std::string page_directory;
   std::vector<Worker> workers;
+  // As in CollectEvidence.
+  bool briefly = false;
 };
 
 // Where a worker was when it ended, from its page and from what its interpreter wrote then: where

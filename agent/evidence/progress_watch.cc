@@ -94,6 +94,7 @@ void ProgressWatch::PollPage(Watched& watched, MonoTime now, std::vector<AgentEv
   if (!watched.progress) watched.progress.emplace();
   watched.progress->set_local_rank(watched.worker.local_rank);
   watched.progress->set_step(static_cast<uint64_t>(page->step));
+  watched.progress->set_of_generation(true);
   events.push_back(WorkerProgress{generation_, *watched.progress, since});
 }
 

@@ -155,6 +155,11 @@ std::string CallsText(const v1::RankEvidence& evidence) {
       absl::StrAppend(&text, "  ", call.name(), " ", call.number(), ": ", call.shape(),
                       call.pending() ? ", has not ended\n" : ", has ended\n");
     }
+    for (const v1::CollectiveCall& message : group.messages()) {
+      absl::StrAppend(&text, "  ", message.name(), " from rank ",
+                      message.from() < 0 ? "any" : absl::StrCat(message.from()), " to rank ",
+                      message.to(), ", has not ended\n");
+    }
   }
   return text;
 }

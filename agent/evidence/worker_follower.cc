@@ -49,6 +49,7 @@ void WorkerFollower::Collect(const CollectEvidence& command, const NodeWorkersBy
   EvidenceRequest request;
   request.generation = command.generation;
   request.page_directory = directory_;
+  request.briefly = command.briefly;
   for (const auto& [local_rank, worker] : workers) {
     if (worker.pid == 0) continue;
     EvidenceRequest::Worker looked_at;

@@ -56,16 +56,16 @@ std::vector<std::string> Worker(const std::vector<std::string>& program, const O
                           absl::StrCat(kSaveEvery)});
 }
 
-// Backing off is for programs that fail at once: only restarts within 10 s count.
+// With the flags that its users give.
 NodeCommand Cadre(std::vector<std::string> flags, std::vector<std::string> program,
                   const Options& options) {
   return [flags = std::move(flags), program = std::move(program), &options](
              int node, int port, const std::string& dir) {
     return Concat(
         Concat({"launcher/cadre", "run", "--nnodes", absl::StrCat(kNodes), "--nproc-per-node",
-                absl::StrCat(kWorkersPerNode), "--max-restarts", "5", "--restart-window", "10s",
-                "--node-name", absl::StrCat("node", node), "--job-name", "goodput", "--log-dir",
-                dir + "/logs", "--rdzv-endpoint", absl::StrCat("127.0.0.1:", port)},
+                absl::StrCat(kWorkersPerNode), "--max-restarts", "1000", "--node-name",
+                absl::StrCat("node", node), "--job-name", "goodput", "--log-dir", dir + "/logs",
+                "--rdzv-endpoint", absl::StrCat("127.0.0.1:", port)},
                flags),
         Concat({"--"}, Worker(program, options, dir)));
   };

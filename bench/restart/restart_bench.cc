@@ -154,17 +154,9 @@ int Main(int argc, char** argv) {
   const std::string bin = absl::StrCat(environment, "/bin/");
   const std::string ranks = absl::StrCat(kRanks);
   const auto cadre = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> command = {"launcher/cadre",
-                                        "run",
-                                        "--standalone",
-                                        "--nproc-per-node",
-                                        ranks,
-                                        "--max-restarts",
-                                        "99",
-                                        "--restart-window",
-                                        "1s",
-                                        "--log-dir",
-                                        MakeTempDir("logs")};
+    std::vector<std::string> command = {
+        "launcher/cadre", "run", "--standalone", "--nproc-per-node", ranks,
+        "--max-restarts", "99",  "--log-dir",    MakeTempDir("logs")};
     command.insert(command.end(), flags.begin(), flags.end());
     command.insert(command.end(), {"--", bin + "python", "-u", kScript});
     return command;

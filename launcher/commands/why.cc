@@ -36,8 +36,10 @@ int Run(const Parsed& parsed) {
   if (!job->waiting_for().empty()) {
     absl::StrAppend(&text, " and waits for ", job->waiting_for());
   } else if (!job->has_verdict()) {
-    absl::StrAppend(&text, " and waits for nothing: ", job->workers_running(), " of ",
-                    Count(job->world_size(), "worker"), " run");
+    absl::StrAppend(&text,
+                    job->stall().empty() ? " and waits for nothing: "
+                                         : absl::StrCat(" and stands still: ", job->stall(), "; "),
+                    job->workers_running(), " of ", Count(job->world_size(), "worker"), " run");
     if (job->has_progress()) absl::StrAppend(&text, ", ", ProgressText(job->progress()));
   }
   const bool color = ShowsColor();

@@ -19,6 +19,7 @@ std::string WorkersOf(const v1::JobStatus& job) {
 std::string ReasonOf(const v1::JobStatus& job) {
   const std::string& text = job.has_verdict()            ? job.verdict().message()
                             : !job.stop_reason().empty() ? job.stop_reason()
+                            : !job.stall().empty()       ? job.stall()
                                                          : job.waiting_for();
   return Shortened(EscapeControl(text), kReasonBytes);
 }

@@ -27,6 +27,10 @@ v1::JobStatus Running() {
 TEST(JobsTableTest, ALineForEachJob) {
   EXPECT_THAT(JobsTable({Running()}),
               ContainsRegex("mnist +- +running +2 +1 +3/4 +1/5 +- +1 worker to start\n"));
+  v1::JobStatus still = Running();
+  still.clear_waiting_for();
+  still.set_stall("rank 1 at hang.py:7");
+  EXPECT_THAT(JobsTable({still}), HasSubstr("  rank 1 at hang.py:7\n"));
   v1::JobStatus stopping = Running();
   stopping.set_stop_reason("rank 1 exited with status 3");
   EXPECT_THAT(JobsTable({stopping}), HasSubstr("  rank 1 exited with status 3\n"));

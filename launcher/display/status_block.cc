@@ -61,6 +61,11 @@ std::string ClockText(absl::Duration time) {
                    : absl::StrFormat("%d:%02d", minutes, seconds % 60);
 }
 
+std::string QuietOr(const v1::JobProgress& progress, const std::string& otherwise) {
+  const std::string quiet = rpc::QuietText(progress);
+  return quiet.empty() ? otherwise : quiet;
+}
+
 std::string RanksOf(const v1::NodeStatus& node) {
   if (node.slots() == 1) return absl::StrCat(node.first_rank());
   return absl::StrCat(node.first_rank(), "-", node.first_rank() + node.slots() - 1);
@@ -79,7 +84,11 @@ std::string ProgressText(const v1::JobProgress& progress) {
     absl::StrAppend(&text, " (rank ", progress.slowest_rank(), "; others up to ",
                     progress.max_step(), ")");
   }
-  if (progress.samples_per_second() > 0) {
+  // What the rate was with the last step is not what it is.
+  const std::string quiet = rpc::QuietText(progress);
+  if (!quiet.empty()) {
+    absl::StrAppend(&text, " | ", quiet);
+  } else if (progress.samples_per_second() > 0) {
     absl::StrAppendFormat(&text, " | %.0f samples/s", progress.samples_per_second());
   }
   if (progress.loss() != 0) absl::StrAppendFormat(&text, " | loss %.4f", progress.loss());
@@ -160,6 +169,9 @@ std::vector<std::string> StatusBlock(const v1::JobStatus& status,
   if (progress.workers() > 0) {
     lines.push_back(Cut(absl::StrCat("  ", ProgressText(progress)), width));
   }
+  if (!status.stall().empty()) {
+    lines.push_back(Cut(absl::StrCat("  ", EscapeControl(status.stall())), width));
+  }
   if (!status.stop_reason().empty()) {
     lines.push_back(Cut(absl::StrCat("  stopping: ", EscapeControl(status.stop_reason())), width));
   }
@@ -203,6 +215,11 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   }
   if (status.phase() != v1::RUNNING) return lines;
   said_waiting_ = false;
+  if (!status.stall().empty() && !said_stall_) {
+    lines.push_back(absl::StrCat(QuietOr(status.progress(), "no progress"), ": ",
+                                 EscapeControl(status.stall())));
+  }
+  said_stall_ = !status.stall().empty();
   if (status.generation() > formed_) {
     formed_ = status.generation();
     lines.push_back(Formed(status));

@@ -15,7 +15,8 @@
 
 namespace cadre::launcher {
 
-// How far the job is: "step 418 (rank 3; others up to 420) | 1234 samples/s | loss 0.2500".
+// How far the job is: "step 418 (rank 3; others up to 420) | 1234 samples/s | loss 0.2500", and
+// "step 418 | no step for 25s" where the last one is long ago.
 std::string ProgressText(const v1::JobProgress& progress);
 
 // At most four lines without '\n', none wider than `width`; `nodes` is what the job asked for,
@@ -61,6 +62,7 @@ class StatusLines {
   uint32_t restarts_ = 0;
   bool said_waiting_ = false;
   bool said_queued_ = false;
+  bool said_stall_ = false;
 };
 
 }  // namespace cadre::launcher

@@ -63,6 +63,42 @@ TEST(StatusBlockTest, ProgressOfTheWholeJob_ComesBeforeThatOfThisNode) {
   EXPECT_EQ(lines[1], "  step 9 (rank 3; others up to 12) | 400 samples/s");
 }
 
+TEST(StatusBlockTest, WhenNoStepComes_ThatIsSaidInThePlaceOfTheRate_AndWhereTheRanksAre) {
+  v1::JobStatus status = Running();
+  v1::JobProgress* progress = status.mutable_progress();
+  progress->set_workers(4);
+  progress->set_step(20);
+  progress->set_samples_per_second(300);
+  progress->set_loss(0.5);
+  progress->set_usual_us(1000000);
+  progress->set_quiet_us(4000000);
+  EXPECT_EQ(StatusBlock(status, {}, Two(), 100, false)[1],
+            "  step 20 | 300 samples/s | loss 0.5000");
+  progress->set_quiet_us(25000000);
+  status.set_stall("rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
+  const auto lines = StatusBlock(status, {}, Two(), 100, false);
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_EQ(lines[1], "  step 20 | no step for 25s | loss 0.5000");
+  EXPECT_EQ(lines[2], "  rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
+}
+
+TEST(StatusLinesTest, AStandstillIsSaidOnce_AndTheNextOneAgain) {
+  StatusLines plain;
+  v1::JobStatus status = Running();
+  plain.Update(status);
+  status.mutable_progress()->set_quiet_us(25000000);
+  status.set_stall("rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
+  const auto said =
+      ElementsAre("no step for 25s: rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
+  EXPECT_THAT(plain.Update(status), said);
+  status.set_stall("rank 1 at hang.py:9, 3 ranks wait for it in all_reduce");
+  EXPECT_THAT(plain.Update(status), IsEmpty());
+  status.clear_stall();
+  EXPECT_THAT(plain.Update(status), IsEmpty());
+  status.set_stall("rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
+  EXPECT_THAT(plain.Update(status), said);
+}
+
 TEST(StatusBlockTest, StopReason_IsShownAndSaidOnce) {
   v1::JobStatus status = Running();
   status.set_phase(v1::STOPPING);

@@ -57,6 +57,7 @@ MonoTime PhaseDeadline(const View& view) {
            AllStarted(view.job.generation) ? MonoTime::Never() : StartDeadline(view),
            AbsenceDeadline(view),
            suspicion.inquiry.has_value() ? suspicion.inquiry->deadline : MonoTime::Never(),
+           suspicion.look.has_value() ? suspicion.look->deadline : MonoTime::Never(),
            suspicion.given_up.has_value() ? suspicion.given_up->believed_at : MonoTime::Never(),
            suspicion.victims.failures.empty() || suspicion.inquiry.has_value()
                ? MonoTime::Never()

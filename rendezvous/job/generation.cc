@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/job/job.h"
+#include "rendezvous/job/progress_log.h"
 #include "rendezvous/job/ranks.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/job/restart.h"
@@ -92,21 +93,39 @@ bool IsLossOfNode(const state::Job& job, const v1::Failure& failure) {
                       [&](const v1::AvoidedNode& node) { return node.node() == failure.node(); });
 }
 
+Course CourseOf(const state::Job& job, const ProgressLog& progress, MonoTime now) {
+  const saved::Generation& generation = job.generation.saved;
+  const int64_t stopped_us = generation.stop().ordered_us();
+  const MonoTime end = stopped_us == 0 ? now : MonoTime::FromMicros(stopped_us);
+  Course course;
+  course.lasted = end - MonoTime::FromMicros(generation.formed_us());
+  course.step = progress.StepOf(job);
+  course.furthest_step = job.saved.restarts().furthest_step();
+  course.start = course.lasted;
+  const auto& generations = job.saved.timeline().generations();
+  if (generations.empty() || generations.rbegin()->running_us() == 0) return course;
+  const v1::GenerationTimeline& times = *generations.rbegin();  // its own
+  const int64_t began_us = std::max(times.running_us() + times.imports_us(),
+                                    progress.FirstProgressUs(times.generation()));
+  course.start = absl::Microseconds(began_us - times.formed_us());
+  return course;
+}
+
 // What would follow the current generation if this ended it.
-RestartDecision DecideNext(const state::Job& job, const std::optional<v1::Failure>& root_cause,
-                           MonoTime now) {
-  const state::Generation& generation = job.generation;
-  const auto& members = generation.saved.members();
+RestartDecision DecideNext(const View& view, const std::optional<v1::Failure>& root_cause,
+                           bool got_on) {
+  const state::Job& job = view.job;
+  const auto& members = job.generation.saved.members();
   const uint32_t survivors = std::count_if(
       members.begin(), members.end(), [](const saved::Member& member) { return !member.lost(); });
-  const int64_t stopped_us = generation.saved.stop().ordered_us();
-  const MonoTime end = stopped_us == 0 ? now : MonoTime::FromMicros(stopped_us);
+  const saved::Restarts& restarts = job.saved.restarts();
   OfCluster cluster;
   cluster.submitted = !job.user().empty();
   cluster.lost_node = root_cause.has_value() && IsLossOfNode(job, *root_cause);
-  cluster.free_restarts = job.saved.restarts().all() - job.saved.restarts().counted();
-  return DecideRestart(root_cause, job.policy, job.saved.restarts().counted_us(), survivors, now,
-                       end - MonoTime::FromMicros(generation.saved.formed_us()), cluster);
+  cluster.free_restarts = restarts.all() - restarts.counted();
+  return DecideRestart(root_cause, job.policy,
+                       {restarts.counted_us(), got_on ? 0 : restarts.in_vain()}, survivors,
+                       view.context.now, cluster);
 }
 
 }  // namespace
@@ -252,7 +271,7 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   order->set_generation(state_.generation.number());
   order->set_reason(reason);
   order->set_rejoin(first && state_.policy.in_place &&
-                    DecideNext(state_, root_cause, context_.now).again);
+                    DecideNext(view(), root_cause, /*got_on=*/false).again);
   if (root_cause.has_value()) {
     *order->mutable_root_cause() = *root_cause;
     order->mutable_root_cause()->set_unix_ms(context_.config.unix_ms_at_zero +
@@ -267,6 +286,8 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   if (!first) return;
   live_.ordered_at = context_.clock.now();
   live_.suspicion.inquiry.reset();
+  live_.suspicion.look.reset();
+  live_.suspicion.standstill.reset();
   live_.suspicion.given_up.reset();
   for (v1::Failure& victim : std::exchange(live_.suspicion.victims, {}).failures) {
     if (state::IsOver(state_.generation.worker(victim.rank()))) continue;
@@ -283,7 +304,9 @@ void Job::RestartOrEnd() {
   const v1::Failure* failure = state_.generation.root_cause();
   const std::optional<v1::Failure> root_cause =
       failure == nullptr ? std::nullopt : std::make_optional(*failure);
-  const RestartDecision decision = DecideNext(state_, root_cause, context_.now);
+  const Course course = CourseOf(state_, live_.progress, context_.now);
+  const bool got_on = GotOn(course, state_.policy);
+  const RestartDecision decision = DecideNext(view(), root_cause, got_on);
   if (!decision.again) {
     const std::string message = decision.reason.empty()
                                     ? root_cause->message()
@@ -297,6 +320,8 @@ void Job::RestartOrEnd() {
   began->set_not_before_us((context_.now + decision.delay).micros());
   began->set_at_us(context_.now.micros());
   began->set_counted(decision.counted);
+  began->set_got_on(got_on);
+  began->set_step(course.step.value_or(0));
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("gathering again: ", decision.reason));
   Touch(true);
@@ -313,6 +338,8 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   live_.ended_here = true;
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
+  live_.suspicion.look.reset();
+  live_.suspicion.standstill.reset();
   live_.suspicion.given_up.reset();
   live_.suspicion.victims = {};
   live_.progress.EndGeneration(state_);

@@ -38,14 +38,21 @@ struct Inquiry {
 };
 
 // Asks all nodes of the generation that are connected, but `except`, where their workers are.
+// `briefly`: nothing is going to be stopped for it.
 Inquiry Inquire(const state::Generation& generation, const Connections& connections,
-                const std::string& except, MonoTime now, Outbox* out);
+                const std::string& except, MonoTime now, Outbox* out, bool briefly = false);
 
 // The member's node answers.
 void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry);
 
 // What the answers amount to: the failure of the worker that is to blame, if one is.
 std::optional<v1::Failure> FailureFoundBy(Inquiry inquiry, uint64_t generation);
+
+// A timeout of the victim's own ended its wait for others: the hang of the rank that did not come.
+// `now` are ranks as they are found now, `before` as they were while the victim still waited, and
+// `age` how long ago that was; either may be empty, and where neither tells it is the victim's.
+v1::Failure HangOf(const v1::Failure& victim, const std::vector<v1::RankEvidence>& now,
+                   const std::vector<v1::RankEvidence>& before, absl::Duration age);
 
 }  // namespace cadre::job
 

@@ -24,7 +24,9 @@
 //   worker remains   -       -             stop; its node is out    its node is out until    -
 //                                                                   it has stopped
 //   progress         -       -             shown                    -                        -
-//   evidence         -       -             stop, once enough of it  -                        -
+//   evidence         -       -             of a hang: stop, once    -                        -
+//                                          enough of it; of a
+//                                          standstill: shown
 //   store call       no      no            carried out              no                       no
 //   cancel           ended   ended         stop                     changes the reason (+)   -
 //   granted          becomes GATHERING     -                        -                        -
@@ -158,8 +160,12 @@ class Job {
   void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
   void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
   void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
+  void EvidenceCame(const saved::Member& member, const v1::NodeEvidence& evidence);
   void FailWorker(const v1::Failure& failure);
   void EndInquiry();
+  void EndLook();
+  // Of the victims, which no rank explains that failed for a reason of its own.
+  void FailVictims(const std::vector<v1::RankEvidence>& others);
   bool AdvanceSuspicion();
 
   const std::string name_;

@@ -35,9 +35,22 @@ struct Victims {
   MonoTime believed_at;
 };
 
+// Where the ranks were when one had shown no progress for several times as long as usual. Nothing
+// follows from it but what people are told, until a step comes.
+struct Standstill {
+  std::vector<v1::RankEvidence> ranks;
+  std::string text;
+  MonoTime at;
+};
+
 // What suggests that a worker of the generation hangs or is lost.
 struct Suspicion {
   std::optional<Inquiry> inquiry;
+  // Beside it, so that neither holds the other up: a look because of a standstill, what it found,
+  // and before when there is no other: all nodes notice the same one.
+  std::optional<Inquiry> look;
+  std::optional<Standstill> standstill;
+  MonoTime looks_again_at;
   Victims victims;
   std::optional<GivenUp> given_up;
   // The generation in which it was asked who is absent.

@@ -28,21 +28,45 @@ v1::Recovery RecoveryOf(const v1::GenerationTimeline& from, const v1::Generation
 
 }  // namespace
 
-void ProgressLog::Note(const state::Job& job, const std::string& node,
+void ProgressLog::BeginGeneration(uint64_t generation, int64_t at_us) {
+  nodes_.clear();
+  pace_ = {};
+  counts_anew_ = false;
+  generation_ = generation;
+  first_us_[generation_] = at_us;
+  // Those of generations that the timeline has forgotten too.
+  if (first_us_.size() > state::kMaxTimeline) first_us_.erase(first_us_.begin());
+  sampled_us_ = at_us - interval_us_;
+}
+
+bool ProgressLog::NoteStep(uint64_t step, int64_t at_us) {
+  if (pace_.known && step == pace_.step) return false;
+  if (pace_.known) {
+    const int64_t took_us = at_us - pace_.changed_us;
+    pace_.usual_us = pace_.usual_us == 0 ? took_us : (3 * pace_.usual_us + took_us) / 4;
+  }
+  pace_.step = step;
+  pace_.changed_us = at_us;
+  pace_.known = true;
+  return true;
+}
+
+bool ProgressLog::Note(const state::Job& job, const std::string& node,
                        const v1::NodeProgress& progress, MonoTime now) {
   const int64_t at_us = now.micros() - job.saved.times().created_us();
-  if (generation_ != job.generation.number()) {
-    nodes_.clear();
-    generation_ = job.generation.number();
-    first_us_[generation_] = at_us;
-    // Those of generations that the timeline has forgotten too.
-    if (first_us_.size() > state::kMaxTimeline) first_us_.erase(first_us_.begin());
-    sampled_us_ = at_us - interval_us_;
-  }
-  nodes_[node] = progress;
+  if (generation_ != job.generation.number()) BeginGeneration(job.generation.number(), at_us);
+  v1::NodeProgress& before = nodes_[node];
+  // The fastest going back is another epoch's beginning; the slowest may be one that told nothing
+  // before.
+  counts_anew_ =
+      counts_anew_ || progress.of_generation() || progress.max_step() < before.max_step();
+  before = progress;
   unsampled_us_ = at_us;
+  const std::optional<v1::JobProgress> sum = Sum(job);
+  const bool other_step = sum.has_value() && NoteStep(sum->step(), at_us);
   // Not at each report: of a large job some node reports all the time.
   if (at_us - sampled_us_ >= interval_us_) Sample(job);
+  return other_step;
 }
 
 void ProgressLog::EndGeneration(const state::Job& job) {
@@ -50,7 +74,7 @@ void ProgressLog::EndGeneration(const state::Job& job) {
 }
 
 void ProgressLog::Sample(const state::Job& job) {
-  const std::optional<v1::JobProgress> current = Current(job);
+  const std::optional<v1::JobProgress> current = Sum(job);
   if (!current.has_value()) return;
   v1::ProgressSample sample;
   sample.set_generation(generation_);
@@ -67,7 +91,22 @@ void ProgressLog::Sample(const state::Job& job) {
   interval_us_ *= 2;
 }
 
-std::optional<v1::JobProgress> ProgressLog::Current(const state::Job& job) const {
+std::optional<v1::JobProgress> ProgressLog::Current(const state::Job& job, MonoTime now) const {
+  std::optional<v1::JobProgress> current = Sum(job);
+  if (!current.has_value() || !pace_.known) return current;
+  const int64_t at_us = now.micros() - job.saved.times().created_us();
+  current->set_quiet_us(std::max<int64_t>(at_us - pace_.changed_us, 0));
+  current->set_usual_us(pace_.usual_us);
+  return current;
+}
+
+std::optional<uint64_t> ProgressLog::StepOf(const state::Job& job) const {
+  const std::optional<v1::JobProgress> current = Sum(job);
+  if (!current.has_value() || counts_anew_) return std::nullopt;
+  return current->step();
+}
+
+std::optional<v1::JobProgress> ProgressLog::Sum(const state::Job& job) const {
   if (generation_ != job.generation.number() || nodes_.empty()) return std::nullopt;
   v1::JobProgress current;
   double loss = 0;

@@ -24,8 +24,9 @@ constexpr int64_t kFirstSampleIntervalUs = 1000000;
 
 class ProgressLog {
  public:
-  // A node of the job's current generation reports.
-  void Note(const state::Job& job, const std::string& node, const v1::NodeProgress& progress,
+  // A node of the job's current generation reports. True: the slowest worker has another step than
+  // it had.
+  bool Note(const state::Job& job, const std::string& node, const v1::NodeProgress& progress,
             MonoTime now);
   // The generation is over: what was reported after the last sample becomes one.
   void EndGeneration(const state::Job& job);
@@ -36,17 +37,34 @@ class ProgressLog {
   MonoTime began() const { return began_; }
 
   // Of the job's current generation; nullopt when nothing was reported in it.
-  std::optional<v1::JobProgress> Current(const state::Job& job) const;
+  std::optional<v1::JobProgress> Current(const state::Job& job, MonoTime now) const;
+  // The step of the slowest worker in the job's current generation. Nullopt where none was told, or
+  // where it says nothing of how far the job is: a program counts its steps anew in each generation
+  // or epoch.
+  std::optional<uint64_t> StepOf(const state::Job& job) const;
   const std::vector<v1::ProgressSample>& samples() const { return samples_; }
   // Microseconds since the job was created; 0: none was reported in it.
   int64_t FirstProgressUs(uint64_t generation) const;
 
  private:
+  // Since the step changed, and how long that usually takes; 0: not known.
+  struct Pace {
+    uint64_t step = 0;
+    int64_t changed_us = 0;
+    int64_t usual_us = 0;
+    bool known = false;
+  };
+
+  void BeginGeneration(uint64_t generation, int64_t at_us);
+  bool NoteStep(uint64_t step, int64_t at_us);
+  std::optional<v1::JobProgress> Sum(const state::Job& job) const;
   void Sample(const state::Job& job);
 
   MonoTime began_ = MonoTime::FromMicros(std::numeric_limits<int64_t>::min());
   uint64_t generation_ = 0;
   std::map<std::string, v1::NodeProgress> nodes_;
+  Pace pace_;
+  bool counts_anew_ = false;
   std::vector<v1::ProgressSample> samples_;
   int64_t interval_us_ = kFirstSampleIntervalUs;
   int64_t sampled_us_ = 0;

@@ -42,10 +42,10 @@ MonoTime Second(double second) { return MonoTime::FromMicros(static_cast<int64_t
 TEST(ProgressLog, Current_IsTheSlowestStepTheWholeSpeedAndTheMeanLoss) {
   ProgressLog log;
   const state::Job job = TwoNodes(1);
-  EXPECT_FALSE(log.Current(job).has_value());
+  EXPECT_FALSE(log.Current(job, Second(11)).has_value());
   log.Note(job, "a", At(7, 10, 1), Second(11));
   log.Note(job, "b", At(5, 30, 3), Second(11));
-  const auto current = log.Current(job);
+  const auto current = log.Current(job, Second(11));
   ASSERT_TRUE(current.has_value());
   EXPECT_EQ(current->step(), 5u);
   EXPECT_EQ(current->max_step(), 8u);
@@ -53,7 +53,44 @@ TEST(ProgressLog, Current_IsTheSlowestStepTheWholeSpeedAndTheMeanLoss) {
   EXPECT_EQ(current->samples_per_second(), 40);
   EXPECT_EQ(current->loss(), 2);
   EXPECT_EQ(current->workers(), 4u);
-  EXPECT_FALSE(log.Current(TwoNodes(2)).has_value());
+  EXPECT_FALSE(log.Current(TwoNodes(2), Second(11)).has_value());
+}
+
+TEST(ProgressLog, Current_TellsSinceWhenTheSlowestStepIsTheSame) {
+  ProgressLog log;
+  const state::Job job = TwoNodes(1);
+  const auto quiet = [&](double second) { return log.Current(job, Second(second))->quiet_us(); };
+  EXPECT_TRUE(log.Note(job, "a", At(5), Second(11)));
+  EXPECT_EQ(quiet(12), 1000000);
+  EXPECT_EQ(log.Current(job, Second(12))->usual_us(), 0);
+  EXPECT_TRUE(log.Note(job, "a", At(6), Second(13)));
+  EXPECT_EQ(log.Current(job, Second(13))->usual_us(), 2000000);
+  // Another rate with the same step, and the steps of faster ones, are no sign that the job gets
+  // on.
+  EXPECT_FALSE(log.Note(job, "a", At(6, 20), Second(14)));
+  EXPECT_FALSE(log.Note(job, "b", At(9), Second(15)));
+  EXPECT_EQ(quiet(15), 2000000);
+  EXPECT_TRUE(log.Note(job, "a", At(7), Second(19)));
+  EXPECT_EQ(log.Current(job, Second(19))->usual_us(), 3000000);
+  EXPECT_EQ(quiet(19), 0);
+}
+
+TEST(ProgressLog, StepOf_IsNoneWhereStepsAreCountedAnew) {
+  ProgressLog log;
+  const state::Job job = TwoNodes(1);
+  EXPECT_FALSE(log.StepOf(job).has_value());
+  log.Note(job, "a", At(900), Second(11));
+  log.Note(job, "b", At(899), Second(11));
+  EXPECT_EQ(log.StepOf(job), 899u);
+  // Another epoch.
+  log.Note(job, "a", At(3), Second(12));
+  EXPECT_FALSE(log.StepOf(job).has_value());
+  log.Note(TwoNodes(2), "a", At(3), Second(13));
+  EXPECT_EQ(log.StepOf(TwoNodes(2)), 3u);
+  v1::NodeProgress progress = At(4);
+  progress.set_of_generation(true);
+  log.Note(TwoNodes(2), "a", progress, Second(14));
+  EXPECT_FALSE(log.StepOf(TwoNodes(2)).has_value());
 }
 
 TEST(ProgressLog, Samples_OnePerSecondAndTheLastOfAGeneration) {

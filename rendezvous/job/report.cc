@@ -49,6 +49,9 @@ void CleanCalls(v1::RankEvidence* rank) {
     if (group.calls_size() > rpc::kGroupCallsMax) group.clear_calls();
     group.set_group(OneLine(group.group(), kMaxCallBytes));
     group.set_description(OneLine(group.description(), kMaxCallBytes));
+    if (group.messages_size() > rpc::kGroupCallsMax) group.clear_messages();
+    for (v1::CollectiveCall& message : *group.mutable_messages()) message.clear_shape();
+    if (group.ranks_size() > rpc::kGroupRanksMax) group.clear_ranks();
     for (v1::CollectiveCall& call : *group.mutable_calls()) {
       call.set_name(OneLine(call.name(), kMaxCallBytes));
       call.set_shape(OneLine(call.shape(), kMaxCallBytes));

@@ -55,10 +55,19 @@ bool HasLastWord(const v1::Failure& failure) {
   return failure.cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(failure);
 }
 
+bool GotOn(const Course& course, const state::Policy& policy) {
+  if (course.lasted < policy.backoff_min) return false;
+  // What goes on in its process repeats one step, and has no start of which to make much.
+  if (policy.in_place) return true;
+  if (course.step.has_value()) return *course.step > course.furthest_step;
+  // One of a program that tells its steps told none.
+  if (course.furthest_step > 0) return false;
+  return course.lasted - course.start > course.start;
+}
+
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
-                              const state::Policy& policy,
-                              absl::Span<const int64_t> counted_restarts_us, uint32_t survivors,
-                              MonoTime now, absl::Duration lasted, const OfCluster& cluster) {
+                              const state::Policy& policy, const Behind& behind, uint32_t survivors,
+                              MonoTime now, const OfCluster& cluster) {
   if (!root_cause.has_value()) return {true, false, {}, "nothing failed"};
   const v1::Failure& failure = *root_cause;
   if (IsNodeGone(failure) && policy.min < policy.max && policy.SizeFor(survivors) != 0) {
@@ -83,7 +92,7 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
                               absl::AsciiStrToLower(v1::FailureCause_Name(failure.cause()))));
   }
   size_t used = 0;
-  for (const int64_t at_us : counted_restarts_us) {
+  for (const int64_t at_us : behind.counted_us) {
     if (now - MonoTime::FromMicros(at_us) <= policy.restart_window) ++used;
   }
   if (used >= policy.restart_max) {
@@ -93,8 +102,7 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
     }
     return Never(std::move(reason));
   }
-  const bool at_once = policy.in_place && lasted >= policy.backoff_min;
-  return {true, true, at_once ? absl::ZeroDuration() : Backoff(policy, used),
+  return {true, true, Backoff(policy, std::min<size_t>(used, behind.in_vain)),
           absl::StrCat("restart ", used + 1, " of ", policy.restart_max)};
 }
 

@@ -36,21 +36,45 @@ struct OfCluster {
   uint32_t free_restarts = 0;
 };
 
-// `root_cause` is absent where nothing failed (scale-up). `counted_restarts_us` holds the moments
-// of the restarts that counted so far, oldest first. `survivors` are the members that are left.
+// How far the generation that ends has come.
+struct Course {
+  absl::Duration lasted = absl::ZeroDuration();
+  // Of that, until all of its workers ran and had imported what they need, and the first of them
+  // had shown progress, as far as any of this is known; all of it where they did not come so far.
+  absl::Duration start = absl::ZeroDuration();
+  // The step that its slowest worker reported last, of a program that counts its own steps.
+  std::optional<uint64_t> step;
+  // The furthest step of the generations before; 0: none told any.
+  uint64_t furthest_step = 0;
+};
+
+// Whether it got on, so that what failed is not what failed at the last start: it came to a step
+// to which no generation before had come or, where the program tells none, ran for longer than its
+// start took. One that was over within backoff_min did not.
+bool GotOn(const Course& course, const state::Policy& policy);
+
+// What a job has behind it.
+struct Behind {
+  // The moments of the restarts that counted so far, oldest first.
+  absl::Span<const int64_t> counted_us = {};
+  // Of these, how many followed since a generation got on; the one that ends counts among them.
+  uint32_t in_vain = 0;
+};
+
+// `root_cause` is absent where nothing failed (scale-up). `survivors` are the members that are
+// left.
 //
-// `lasted` is how long the generation ran: with restart.in_place a backoff follows only one that
-// was shorter than backoff_min.
+// The budget is one for the whole job, and every restart that counts takes one of it, however far
+// the job has come in between, as with torchrun. The backoff is for what fails again and again: it
+// grows with the restarts in vain alone.
 //
 // An elastic job that loses a node and still has enough of them goes on without touching its
 // budget: it was asked to live with fewer. So does a job of the cluster from which a node was
 // taken, or whose node was lost: it did nothing wrong, and gets another one. The latter ends where
 // it may be the job that kills its nodes: after kFreeNodeLosses.
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
-                              const state::Policy& policy,
-                              absl::Span<const int64_t> counted_restarts_us, uint32_t survivors,
-                              MonoTime now, absl::Duration lasted = absl::ZeroDuration(),
-                              const OfCluster& cluster = {});
+                              const state::Policy& policy, const Behind& behind, uint32_t survivors,
+                              MonoTime now, const OfCluster& cluster = {});
 
 // The user, a scheduler or the clock has the last word: nothing that happens afterwards changes the
 // reason, and what failed before did not follow from it.

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -38,29 +39,86 @@ std::vector<int64_t> Earlier(int count) {
   return times;
 }
 
+// As many restarts, all of them in vain.
+RestartDecision After(int restarts, const v1::Failure& failure, const state::Policy& policy,
+                      uint32_t survivors = 2) {
+  const std::vector<int64_t> times = Earlier(restarts);
+  return DecideRestart(failure, policy, {times, static_cast<uint32_t>(restarts)}, survivors, kNow);
+}
+
 TEST(RestartTest, TheBackoffDoublesUpToItsLimit) {
   const int expected[] = {0, 1, 2, 4, 8, 16, 32, 60, 60};
   for (int i = 0; i < 9; ++i) {
-    const RestartDecision decision = DecideRestart(Exit(1), Budget(100), Earlier(i), 2, kNow);
+    const RestartDecision decision = After(i, Exit(1), Budget(100));
     EXPECT_TRUE(decision.again && decision.counted);
     EXPECT_EQ(decision.delay, absl::Seconds(expected[i])) << i;
   }
 }
 
-TEST(RestartTest, InPlaceABackoffFollowsOnlyAGenerationThatDidNotLast) {
-  state::Policy policy = Budget(100);
-  const auto delay = [&](absl::Duration lasted) {
-    return DecideRestart(Exit(1), policy, Earlier(5), 2, kNow, lasted).delay;
+TEST(RestartTest, TheBackoffGrowsWithTheRestartsInVainAlone_AndEachTakesOfTheBudget) {
+  const std::vector<int64_t> times = Earlier(5);
+  const auto after = [&](uint32_t in_vain, uint32_t budget) {
+    return DecideRestart(Exit(1), Budget(budget), {times, in_vain}, 2, kNow);
   };
-  EXPECT_EQ(delay(absl::Hours(1)), absl::Seconds(16));
+  EXPECT_EQ(after(0, 100).delay, absl::ZeroDuration());
+  EXPECT_EQ(after(2, 100).delay, absl::Seconds(2));
+  EXPECT_EQ(after(0, 100).reason, "restart 6 of 100");
+  EXPECT_FALSE(after(0, 5).again);
+}
+
+TEST(RestartTest, OnlyRestartsInVainWithinTheWindowMakeItWait) {
+  state::Policy policy = Budget(9);
+  policy.restart_window = absl::Seconds(3);
+  const std::vector<int64_t> times = Earlier(8);
+  EXPECT_EQ(DecideRestart(Exit(1), policy, {times, 8}, 2, kNow).delay, absl::Seconds(8));
+  EXPECT_EQ(DecideRestart(Exit(1), policy, {times, 1}, 2, kNow).delay, absl::Seconds(1));
+}
+
+Course Ran(double lasted, double start) {
+  Course course;
+  course.lasted = absl::Seconds(lasted);
+  course.start = absl::Seconds(start);
+  return course;
+}
+
+TEST(GotOnTest, WithoutSteps_WhatRanForLongerThanItsStartTook) {
+  const state::Policy policy = Budget(1);
+  EXPECT_TRUE(GotOn(Ran(4, 1.9), policy));
+  EXPECT_FALSE(GotOn(Ran(4, 2.1), policy));
+  // It never came so far as to run.
+  EXPECT_FALSE(GotOn(Ran(100, 100), policy));
+  // A loop of what fails at once.
+  EXPECT_FALSE(GotOn(Ran(0.99, 0.01), policy));
+  EXPECT_TRUE(GotOn(Ran(1, 0.01), policy));
+}
+
+TEST(GotOnTest, WithSteps_WhatCameToOneWhereNobodyHadBeen) {
+  const state::Policy policy = Budget(1);
+  Course course = Ran(100, 1);
+  course.furthest_step = 40;
+  // It told none where others had.
+  EXPECT_FALSE(GotOn(course, policy));
+  course.step = 40;
+  EXPECT_FALSE(GotOn(course, policy));
+  course.step = 41;
+  EXPECT_TRUE(GotOn(course, policy));
+  // However long the start was.
+  course.start = absl::Seconds(99);
+  EXPECT_TRUE(GotOn(course, policy));
+  course.lasted = absl::Milliseconds(999);
+  EXPECT_FALSE(GotOn(course, policy));
+}
+
+TEST(GotOnTest, InPlace_WhatLasted) {
+  state::Policy policy = Budget(1);
   policy.in_place = true;
-  EXPECT_EQ(delay(absl::Milliseconds(999)), absl::Seconds(16));
-  EXPECT_EQ(delay(absl::Seconds(1)), absl::ZeroDuration());
+  EXPECT_FALSE(GotOn(Ran(0.9, 0), policy));
+  EXPECT_TRUE(GotOn(Ran(1, 0.9), policy));
 }
 
 TEST(RestartTest, TheBudgetEnds) {
-  EXPECT_TRUE(DecideRestart(Exit(1), Budget(2), Earlier(1), 2, kNow).again);
-  const RestartDecision decision = DecideRestart(Exit(1), Budget(2), Earlier(2), 2, kNow);
+  EXPECT_TRUE(After(1, Exit(1), Budget(2)).again);
+  const RestartDecision decision = After(2, Exit(1), Budget(2));
   EXPECT_FALSE(decision.again);
   EXPECT_EQ(decision.reason, "restarts used: 2 of 2");
   EXPECT_FALSE(DecideRestart(Exit(1), Budget(0), {}, 2, kNow).again);
@@ -70,9 +128,9 @@ TEST(RestartTest, OnlyRestartsWithinTheWindowCount) {
   state::Policy policy = Budget(2);
   policy.restart_window = absl::Seconds(10);
   const int64_t long_ago = kNow.micros() - 11000000;
-  EXPECT_TRUE(DecideRestart(Exit(1), policy, {long_ago, kNow.micros()}, 2, kNow).again);
-  EXPECT_EQ(DecideRestart(Exit(1), policy, Earlier(2), 2, kNow).reason,
-            "restarts used: 2 of 2 within 10s");
+  const std::vector<int64_t> times = {long_ago, kNow.micros()};
+  EXPECT_TRUE(DecideRestart(Exit(1), policy, {times, 2}, 2, kNow).again);
+  EXPECT_EQ(After(2, Exit(1), policy).reason, "restarts used: 2 of 2 within 10s");
 }
 
 TEST(RestartTest, SomeEndsAreFinal) {
@@ -102,7 +160,7 @@ TEST(RestartTest, AnElasticJobThatLosesANodeGoesOnForFree) {
 
 TEST(RestartTest, AJobOfTheClusterFromWhichANodeIsTakenGoesOnForFree) {
   const auto decide = [](const v1::Failure& failure, bool of_cluster) {
-    return DecideRestart(failure, Budget(0), {}, 1, kNow, absl::ZeroDuration(), {of_cluster});
+    return DecideRestart(failure, Budget(0), {}, 1, kNow, {of_cluster});
   };
   v1::Failure taken = Because(v1::PREEMPTED);
   taken.set_node("n1");
@@ -120,8 +178,7 @@ TEST(RestartTest, AJobOfTheClusterThatLosesANodeGoesOnForFree_SoOften) {
   v1::Failure lost = Because(v1::NODE_LOST);
   lost.set_node("n1");
   const auto decide = [&](uint32_t budget, bool of_cluster, uint32_t free) {
-    return DecideRestart(lost, Budget(budget), {}, 1, kNow, absl::ZeroDuration(),
-                         {of_cluster, true, free});
+    return DecideRestart(lost, Budget(budget), {}, 1, kNow, {of_cluster, true, free});
   };
   EXPECT_TRUE(decide(0, true, kFreeNodeLosses - 1).again);
   EXPECT_FALSE(decide(0, true, kFreeNodeLosses - 1).counted);
@@ -129,8 +186,7 @@ TEST(RestartTest, AJobOfTheClusterThatLosesANodeGoesOnForFree_SoOften) {
   EXPECT_TRUE(decide(1, true, kFreeNodeLosses).counted);
   EXPECT_FALSE(decide(0, false, 0).again);
   // It was the job's launcher that ended there.
-  EXPECT_FALSE(
-      DecideRestart(lost, Budget(0), {}, 1, kNow, absl::ZeroDuration(), {true, false}).again);
+  EXPECT_FALSE(DecideRestart(lost, Budget(0), {}, 1, kNow, {true, false}).again);
 }
 
 TEST(RestartTest, WithoutAFailureItIsFree) {

@@ -11,6 +11,7 @@
 #include "rendezvous/job/progress_log.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/job_phase.h"
 #include "rpc/versions.h"
 
 namespace cadre::job {
@@ -101,6 +102,16 @@ v1::WorkerState StateOf(saved::RankState rank) {
       break;
   }
   return v1::WORKER_STATE_UNSPECIFIED;
+}
+
+// "; no step for 25s: rank 1 at hang.py:7, 3 ranks wait for it in all_reduce"; empty where steps
+// come.
+std::string StandstillText(const View& view, MonoTime at) {
+  const std::optional<Standstill>& standstill = view.live.suspicion.standstill;
+  const std::optional<v1::JobProgress> progress = view.live.progress.Current(view.job, at);
+  const std::string quiet = progress.has_value() ? rpc::QuietText(*progress) : std::string();
+  if (!standstill.has_value()) return quiet.empty() ? "" : absl::StrCat("; ", quiet);
+  return absl::StrCat("; ", quiet.empty() ? "no progress" : quiet, ": ", standstill->text);
 }
 
 // Without what is asked of one job at a time: last lines, evidence, other failures.
@@ -251,8 +262,10 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
     status.set_world_size(job.generation.world_size());
     status.set_workers_running(job.generation.running);
     status.set_workers_succeeded(job.generation.succeeded);
-    const std::optional<v1::JobProgress> reported = progress.Current(job);
+    const std::optional<v1::JobProgress> reported = progress.Current(job, at);
     if (reported.has_value()) *status.mutable_progress() = *reported;
+    const std::optional<Standstill>& standstill = view.live.suspicion.standstill;
+    if (standstill.has_value()) status.set_stall(standstill->text);
     if (job.phase() == v1::STOPPING) status.set_stop_reason(job.generation.saved.stop().reason());
   }
   const auto& generations = job.saved.timeline().generations();
@@ -296,7 +309,7 @@ std::string Explain(const View& view, const std::string& cluster_waits, MonoTime
   } else {
     absl::StrAppend(&text, " runs on ", Count(generation.nodes(), "node"), ": ", generation.running,
                     " of ", Count(generation.world_size(), "worker"), " up, ", generation.succeeded,
-                    " done");
+                    " done", StandstillText(view, at));
   }
   return absl::StrCat(text, waits, SparesText(view));
 }

@@ -1,4 +1,5 @@
 // Methods of Job: nodes tell of their workers: started, ended, gave up, hang, all gone.
+#include <algorithm>
 #include <csignal>
 #include <utility>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
+#include "rendezvous/job/blame/culprit.h"
 #include "rendezvous/job/blame/early_end.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
@@ -38,9 +40,19 @@ bool AddVictim(v1::Failure failure, MonoTime now, Victims* victims) {
   return true;
 }
 
-// Why the victims failed, as long as no rank has failed for a reason of its own.
-v1::Failure CauseOf(const std::vector<v1::Failure>& victims, const state::Generation& generation) {
-  return EarlyEnd(generation, victims).value_or(victims.front());
+// At least so far apart are looks at a standstill.
+constexpr absl::Duration kLookInterval = absl::Seconds(4);
+
+// Why the victims failed, as long as no rank has failed for a reason of its own: a rank that ended
+// in order too early, else the first whose wait had a timeout, since whoever came after that found
+// its peers gone.
+v1::Failure WhyLost(const state::Generation& generation, const std::vector<v1::Failure>& victims) {
+  std::optional<v1::Failure> early = EarlyEnd(generation, victims);
+  if (early.has_value()) return *std::move(early);
+  const auto in_vain = std::find_if(victims.begin(), victims.end(), [](const v1::Failure& victim) {
+    return rpc::WaitedInVain(victim.exit());
+  });
+  return in_vain == victims.end() ? victims.front() : *in_vain;
 }
 
 // Whether the worker's error file is from before that of the root cause, as far as seconds of two
@@ -138,15 +150,30 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
     return Touch(false);
   }
   if (message.has_progress()) {
-    live_.progress.Note(state_, node, message.progress(), context_.now);
+    const bool other_step = live_.progress.Note(state_, node, message.progress(), context_.now);
+    if (other_step) live_.suspicion.standstill.reset();
     live_.push.progressed = true;
     return Touch(false);
   }
-  std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
-  if (!message.evidence().hang() && !inquiry.has_value()) return;
+  EvidenceCame(member, message.evidence());
+}
+
+void Job::EvidenceCame(const saved::Member& member, const v1::NodeEvidence& evidence) {
+  Suspicion& suspicion = live_.suspicion;
+  const MonoTime now = context_.clock.now();
+  if (evidence.stall() && !suspicion.look.has_value() && now >= suspicion.looks_again_at) {
+    suspicion.look = Inquire(state_.generation, live_.connections, member.node(), now, &out_,
+                             /*briefly=*/true);
+  }
+  if (suspicion.look.has_value()) {
+    Hear(evidence, member, &*suspicion.look);
+    Touch(false);
+  }
+  std::optional<Inquiry>& inquiry = suspicion.inquiry;
+  if (!evidence.hang() && !inquiry.has_value()) return;
   if (!inquiry.has_value())
-    inquiry = Inquire(state_.generation, live_.connections, node, context_.clock.now(), &out_);
-  Hear(message.evidence(), member, &*inquiry);
+    inquiry = Inquire(state_.generation, live_.connections, member.node(), now, &out_);
+  Hear(evidence, member, &*inquiry);
   Touch(false);
 }
 
@@ -248,7 +275,11 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
   Touch(true);
   if (state_.phase() != v1::RUNNING || member.succeeded() == member.slots()) return;
   const std::vector<v1::Failure>& victims = live_.suspicion.victims.failures;
-  if (!victims.empty()) return FailWorker(CauseOf(victims, state_.generation));
+  if (!victims.empty()) {
+    // What others have said so far of where they are.
+    const std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
+    return FailVictims(inquiry.has_value() ? inquiry->ranks : std::vector<v1::RankEvidence>());
+  }
   // No process is left, yet not every worker's end was reported.
   uint32_t rank = member.first_rank();
   while (state_.generation.worker(rank) == saved::RANK_SUCCEEDED) ++rank;
@@ -266,8 +297,29 @@ void Job::FailWorker(const v1::Failure& failure) {
   OrderStop(failure.message(), failure);
 }
 
+void Job::FailVictims(const std::vector<v1::RankEvidence>& others) {
+  const v1::Failure cause = WhyLost(state_.generation, live_.suspicion.victims.failures);
+  if (!rpc::WaitedInVain(cause.exit())) return FailWorker(cause);
+  const std::optional<Standstill>& before = live_.suspicion.standstill;
+  FailWorker(HangOf(cause, others,
+                    before.has_value() ? before->ranks : std::vector<v1::RankEvidence>(),
+                    before.has_value() ? context_.clock.now() - before->at : absl::ZeroDuration()));
+}
+
+void Job::EndLook() {
+  Suspicion& suspicion = live_.suspicion;
+  Inquiry look = *std::exchange(suspicion.look, std::nullopt);
+  suspicion.looks_again_at = context_.clock.now() + kLookInterval;
+  if (look.ranks.empty()) return;
+  suspicion.standstill = {look.ranks, StandstillText(look.ranks), context_.clock.now()};
+  Touch(true);
+}
+
 void Job::EndInquiry() {
   Inquiry inquiry = *std::exchange(live_.suspicion.inquiry, std::nullopt);
+  if (inquiry.for_lost && rpc::WaitedInVain(inquiry.otherwise->exit())) {
+    return FailVictims(inquiry.ranks);
+  }
   const std::optional<v1::Failure> failure =
       FailureFoundBy(std::move(inquiry), state_.generation.number());
   if (failure.has_value()) FailWorker(*failure);
@@ -279,17 +331,18 @@ bool Job::AdvanceSuspicion() {
     EndInquiry();
     return true;
   }
+  if (suspicion.look.has_value() && suspicion.look->IsOver(context_.clock.now())) EndLook();
   const std::vector<v1::Failure>& victims = suspicion.victims.failures;
   if (!victims.empty() && !suspicion.inquiry.has_value()) {
     if (victims.size() + state_.generation.succeeded >= state_.generation.world_size()) {
-      FailWorker(CauseOf(victims, state_.generation));
+      FailVictims({});
       return true;
     }
     if (context_.clock.now() >= suspicion.victims.believed_at) {
       Inquiry inquiry =
           Inquire(state_.generation, live_.connections, "", context_.clock.now(), &out_);
       inquiry.for_lost = true;
-      inquiry.otherwise = CauseOf(victims, state_.generation);
+      inquiry.otherwise = WhyLost(state_.generation, victims);
       suspicion.inquiry = std::move(inquiry);
     }
   }

@@ -1,5 +1,7 @@
 #include "rendezvous/state/apply_job.h"
 
+#include <algorithm>
+
 #include "rendezvous/state/apply_generation.h"
 #include "rendezvous/state/history.h"
 #include "rendezvous/state/store_records.h"
@@ -57,8 +59,11 @@ void BeginGathering(const v1::GatheringBegan& record, Job* job) {
   job->saved.mutable_times()->set_not_before_us(record.not_before_us());
   saved::Restarts* restarts = job->saved.mutable_restarts();
   restarts->set_all(record.restart_count());
+  if (record.got_on()) restarts->set_in_vain(0);
+  restarts->set_furthest_step(std::max(restarts->furthest_step(), record.step()));
   if (record.counted()) {
     restarts->set_counted(restarts->counted() + 1);
+    restarts->set_in_vain(restarts->in_vain() + 1);
     auto* times = restarts->mutable_counted_us();
     times->Add(record.at_us());
     // No budget is larger than what can still count.

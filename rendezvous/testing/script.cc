@@ -93,8 +93,8 @@ class Player {
 
   bool NodeEvent(const std::string& verb, ScriptLine* line) {
     static const std::set<std::string> kVerbs = {
-        "join",    "up",   "exit",  "done", "stopped", "leave", "close",   "cancel",
-        "silence", "wake", "store", "at",   "hang",    "where", "gave_up", "remains"};
+        "join", "up",    "exit", "done", "stopped", "leave", "close",   "cancel", "silence",
+        "wake", "store", "at",   "hang", "where",   "still", "gave_up", "remains"};
     if (kVerbs.count(verb) == 0) return false;
     ScriptNode& node = nodes_[line->Word(1)];
     if (verb == "join") return Join(line, &node), true;
@@ -124,8 +124,8 @@ class Player {
       Exit(line, node);
     } else if (verb == "at") {
       Progress(line, node);
-    } else if (verb == "hang" || verb == "where") {
-      Evidence(line, node, verb == "hang");
+    } else if (verb == "hang" || verb == "where" || verb == "still") {
+      Evidence(line, node, verb == "hang", verb == "still");
     } else if (verb == "stopped") {
       v1::NodeMessage stopped = StoppedFrom(self);
       stopped.mutable_node_stopped()->set_held_port(line->Number("port", 0));
@@ -195,6 +195,10 @@ class Player {
       exited->mutable_exit()->set_error_json(absl::StrCat(
           "{\"message\": {\"extraInfo\": {\"timestamp\": \"", line->Text("error_file"), "\"}}}"));
     }
+    if (line->Text("in_vain") == "yes") {
+      exited->mutable_exit()->set_last_lines(
+          "  File \"train.py\", line 3, in f\nRuntimeError: gloo: Timed out waiting 5000ms\n");
+    }
     v1::FailureCause cause = v1::CRASH;
     if (line->Has("cause") && v1::FailureCause_Parse(line->Text("cause"), &cause)) {
       exited->set_cause(cause);
@@ -211,14 +215,16 @@ class Player {
     progress->set_slowest_local_rank(line->Number("slowest", 0));
     progress->set_samples_per_second(line->Number("speed", 0));
     progress->set_loss(line->Number("loss", 0));
+    progress->set_of_generation(line->Text("anew") == "yes");
     Say(node, message);
   }
 
   // One word for each local rank: its state, phase and step, as in S:waiting:5, or S:absent, in the
   // order of the ranks. The first is overdue where the node reports a hang.
-  void Evidence(ScriptLine* line, const ScriptNode& node, bool hang) {
+  void Evidence(ScriptLine* line, const ScriptNode& node, bool hang, bool stall) {
     v1::NodeMessage message = MessageFrom(node.self);
     message.mutable_evidence()->set_hang(hang);
+    message.mutable_evidence()->set_stall(stall);
     for (uint32_t rank = 0; rank < node.slots; ++rank) {
       const std::vector<std::string> parts = absl::StrSplit(line->Word(2 + rank), ':');
       v1::RankEvidence* evidence = message.mutable_evidence()->add_ranks();
@@ -231,6 +237,11 @@ class Player {
         evidence->set_python(v1::IN_OWN_CODE);
         evidence->set_python_what("time.sleep(20)");
         evidence->set_python_where("train.py:9 in clean_up");
+      }
+      if (parts.size() == 2 && parts[1] == "in") {
+        evidence->set_python(v1::IN_COLLECTIVE);
+        evidence->set_python_what("all_reduce");
+        evidence->set_python_where("train.py:3 in step");
       }
       if (parts.size() != 3) continue;
       v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;

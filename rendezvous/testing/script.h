@@ -20,12 +20,15 @@
 //   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME] [late=yes]
 //                                   [lost_peer=yes]   its last lines say so
 //                                   [error_file=SECONDS]   when it failed, by its error file
+//                                   [in_vain=yes]     or that its wait for one had a timeout
 //   done NODE                       all its workers succeed
-//   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N]     progress of its workers
+//   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N] [anew=yes]   progress of its
+//                                   workers, who count their steps anew in each generation
 //   hang NODE STATE[:PHASE:STEP]... its first worker hangs; where each of them is
+//   still NODE STATE[:PHASE:STEP]...  no worker hangs by a timeout, but they stand still
 //   where NODE STATE[:PHASE:STEP]... the answer to Inspect; STATE:absent for a worker that was
 //                                   started anew and has not come, STATE:own for one of Python's in
-//                                   its own code
+//                                   its own code, STATE:in for one in a collective
 //   stopped NODE [port=N]           no worker is left
 //   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL [AT_ONCE] | user_cancel REASON
 //   silence NODE | wake NODE        during `wait` every other node renews its lease

@@ -97,7 +97,7 @@ std::string RecordText(const v1::Record& record) {
       const absl::Duration delay = absl::Microseconds(began.not_before_us() - began.at_us());
       return absl::StrCat(
           "GatheringBegan restart_count=", began.restart_count(),
-          began.counted() ? " counted" : " not counted",
+          began.counted() ? " counted" : " not counted", began.got_on() ? " got on" : "",
           delay > absl::ZeroDuration() ? absl::StrCat(" not before ", ShortDuration(delay)) : "");
     }
     case v1::Record::kJobEnded:
@@ -143,6 +143,7 @@ std::string StatusText(const v1::JobStatus& status) {
   if (!status.waiting_for().empty()) {
     absl::StrAppend(&text, " waiting for ", status.waiting_for());
   }
+  if (!status.stall().empty()) absl::StrAppend(&text, " stall \"", status.stall(), "\"");
   if (status.checkpoint_wanted()) text += " checkpoint wanted";
   return text;
 }
@@ -181,7 +182,7 @@ std::string MessageText(const v1::ServerMessage& message) {
     case v1::ServerMessage::kRenewed:
       return absl::StrCat("Renewed ", message.renewed().number());
     case v1::ServerMessage::kInspect:
-      return "Inspect";
+      return message.inspect().briefly() ? "Inspect briefly" : "Inspect";
     case v1::ServerMessage::kAskStacks:
       return "AskStacks";
     case v1::ServerMessage::kAgent:

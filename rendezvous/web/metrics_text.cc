@@ -161,8 +161,10 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
              live.end());
   family("cadre_job_step", "Step of the slowest worker that reports.",
          [](const v1::JobStatus& job) { return static_cast<double>(job.progress().step()); });
-  family("cadre_job_samples_per_second", "Of all workers that report.",
-         [](const v1::JobStatus& job) { return job.progress().samples_per_second(); });
+  family("cadre_job_samples_per_second", "Of all workers that report; 0 where no step comes.",
+         [](const v1::JobStatus& job) {
+           return rpc::StandsStill(job.progress()) ? 0 : job.progress().samples_per_second();
+         });
   live.erase(std::remove_if(live.begin(), live.end(),
                             [](const v1::JobStatus* job) { return job->progress().loss() == 0; }),
              live.end());

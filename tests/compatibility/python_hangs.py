@@ -65,7 +65,9 @@ def hang():
 
 
 def main():
-    dist.init_process_group("gloo")
+    from datetime import timedelta  # here, since lines above are named in tests
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=int(os.environ.get("GLOO_TIMEOUT", "1800"))))
     PAIR.append(dist.new_group([0, 1]))
     loader = torch.utils.data.DataLoader(Samples(), batch_size=2, num_workers=1 if WAY == "loader" else 0)
     for step, batch in enumerate(loader):

@@ -67,6 +67,20 @@ TEST_F(PythonHangsTest, BehindAShellsScriptTheRankAndItsLineAreNamed) {
                     HasSubstr("waits in all_reduce")));
 }
 
+// Without any of Cadre's own.
+TEST_F(PythonHangsTest, ACollectivesOwnTimeoutNamesTheRankThatDidNotCome) {
+  const auto run = StartStandalone({"--nproc-per-node", "3", "--log-dir", logs_, "--job-name", "j",
+                                    "--env", "GLOO_TIMEOUT=8", "--", python_,
+                                    "tests/compatibility/python_hangs.py", "lock"});
+  EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+                    HasSubstr("did not come in generation 1: "),
+                    HasSubstr("one.acquire()  # the lock (python_hangs.py:31 in lock)"),
+                    HasSubstr("waited for it until a timeout of its own: ")));
+  EXPECT_THAT(ReadFileOrEmpty(logs_ + "/j/verdict.json"), HasSubstr("\"HANG\""));
+}
+
 // With Gloo a rank whose tensor is smaller may leave the call that the others stay in, and stand in
 // the next one, on the same line: no stack tells it apart, but PyTorch's flight recorder does.
 TEST_F(PythonHangsTest, WhereTheShapesDifferTheRankIsNamed) {

@@ -26,6 +26,25 @@ TEST(ProgressTest, Terminal_ShowsTheWholeJob) {
   EXPECT_EQ(run->Wait(), 130) << Said(*run);
 }
 
+// Of a job without any timeout, in a pipe and from the server.
+TEST(ProgressTest, WhenNoStepComes_ThatIsSaid_AndNothingIsStopped) {
+  constexpr char kStops[] =
+      "i=0; while [ $i -lt 20 ]; do i=$((i+1)); "
+      "echo step=$i samples_per_second=100 >&$CADRE_PROGRESS_FD; sleep 0.1; done; sleep 1000";
+  const int port = FreePort();
+  const auto run = StartNode(port, "1", 0, {"--job-name", "still", "--", "/bin/sh", "-c", kStops});
+  const auto said = run->WaitForLine("no step for ", absl::Seconds(60));
+  ASSERT_TRUE(said.has_value()) << Said(*run);
+  EXPECT_THAT(*said, HasSubstr(": rank 0 sleeps"));
+  auto why = StartCadre({"why", "still", "--server", absl::StrCat("127.0.0.1:", port)});
+  EXPECT_EQ(why->Wait(), 0) << Said(*why);
+  EXPECT_THAT(why->standard_output(), testing::AllOf(HasSubstr("stands still: rank 0 sleeps"),
+                                                     HasSubstr("step 20 | no step for "),
+                                                     testing::Not(HasSubstr("samples/s"))));
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+}
+
 TEST(ProgressTest, ServerTellsHowFarAJobIs_AndItsFilesAfterwards) {
   const int port = FreePort();
   const std::string at = absl::StrCat("127.0.0.1:", port), logs = MakeTempDir("logs");

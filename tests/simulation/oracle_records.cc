@@ -41,6 +41,9 @@ void Oracle::WatchRecord(const v1::Record& record, absl::Duration running) {
     Holds(record.gathering_began().restart_count() == job.restart_count + 1,
           absl::StrCat("restarts of ", name, " are miscounted"));
     job.restart_count = record.gathering_began().restart_count();
+    Holds(!record.gathering_began().got_on() ||
+              record.gathering_began().not_before_us() <= record.gathering_began().at_us(),
+          absl::StrCat(name, " waits after a generation that got on"));
     ++tally_.restarts;
   } else if (record.has_job_ended()) {
     OnEnded(name, record.job_ended().verdict());

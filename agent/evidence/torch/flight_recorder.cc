@@ -28,6 +28,9 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxShapeBytes = 128;
+// Of a group, in its description.
+constexpr size_t kMaxRanksInName = 8;
 
 // Not open where nobody listens. A full backlog of a Unix socket is no reason to wait either.
 ScopedFd ConnectTo(const std::string& path) {
@@ -86,37 +89,74 @@ std::string NumbersOf(const json& values) {
   return absl::StrJoin(numbers, ", ");
 }
 
-// What all ranks have to call it with, after PyTorch's own analyzer
-// (torch/distributed/flight_recorder/components/types.py, Op.match).
-std::string ShapeOf(absl::string_view name, const json& call) {
-  if (name == "barrier" || absl::StrContains(name, "all_to_all")) return "";
-  const bool by_output = name == "scatter" || absl::StrContains(name, "reduce_scatter");
-  const json& sizes = call.value(by_output ? "output_sizes" : "input_sizes", json::array());
+// "[4, 3], []"; of so many that are alike "8 x [2]".
+std::string SizesOf(const json& sizes) {
   std::string text;
-  for (const json& size : sizes) {
-    if (!size.is_array()) continue;
-    absl::StrAppend(&text, text.empty() ? "[" : ", [", NumbersOf(size), "]");
-  }
-  for (const json& type : call.value("dtypes", json::array())) {
-    absl::StrAppend(&text, " ", type.get<std::string>());
+  for (size_t i = 0; sizes.is_array() && i < sizes.size();) {
+    size_t alike = 1;
+    while (i + alike < sizes.size() && sizes[i + alike] == sizes[i]) ++alike;
+    if (sizes[i].is_array()) {
+      absl::StrAppend(&text, text.empty() ? "" : ", ", alike > 1 ? absl::StrCat(alike, " x ") : "",
+                      "[", NumbersOf(sizes[i]), "]");
+    }
+    i += alike;
   }
   return text;
 }
 
+// One side of a call: "[4, 3] Float".
+std::string SideOf(const json& call, const char* sizes, const char* types) {
+  std::string text = SizesOf(call.value(sizes, json::array()));
+  for (const json& type : call.value(types, json::array())) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", type.get<std::string>());
+  }
+  return text;
+}
+
+// What all ranks have to call it with, after PyTorch's own analyzer
+// (torch/distributed/flight_recorder/components/types.py, Op.match): both sides, but where ranks
+// differ in one. "[8] Float -> [2] Float" where the sides do.
+std::string ShapeOf(absl::string_view name, const json& call) {
+  if (name == "barrier" || absl::StrContains(name, "all_to_all")) return "";
+  const std::string in = SideOf(call, "input_sizes", "input_dtypes");
+  const std::string out = SideOf(call, "output_sizes", "output_dtypes");
+  if (name == "scatter") return out;
+  if (name == "gather" || in == out || out.empty()) return in;
+  return in.empty() ? out : absl::StrCat(in, " -> ", out);
+}
+
 // Names come from the program and may be in any encoding.
-std::string Clean(const std::string& name) {
-  return OneLine(ReplaceInvalidUtf8(name), kMaxNameBytes);
+std::string Clean(const std::string& name, size_t most = kMaxNameBytes) {
+  return OneLine(ReplaceInvalidUtf8(name), most);
+}
+
+// "gloo:all_reduce", "nccl:_all_gather_base".
+std::string NameOf(const json& said) {
+  const std::string name = said.at("name").get<std::string>();
+  return Clean(name.substr(name.rfind(':') + 1));
 }
 
 v1::CollectiveCall CallOf(const json& said) {
   v1::CollectiveCall call;
   call.set_number(NumberOf(said.at("number")));
-  // "gloo:all_reduce", "nccl:_all_gather_base".
-  const std::string name = said.at("name").get<std::string>();
-  call.set_name(Clean(name.substr(name.rfind(':') + 1)));
-  call.set_shape(Clean(ShapeOf(call.name(), said)));
+  call.set_name(NameOf(said));
+  // Of calls that were made as one the parts have to be the same, and the whole has no shape.
+  std::string shape = said.contains("parts") ? "" : ShapeOf(call.name(), said);
+  for (const json& part : said.value("parts", json::array())) {
+    const std::string name = NameOf(part);
+    absl::StrAppend(&shape, shape.empty() ? "" : "; ", name, " ", ShapeOf(name, part));
+  }
+  call.set_shape(Clean(shape, kMaxShapeBytes));
   call.set_pending(said.at("pending").get<bool>());
   return call;
+}
+
+// The rank of the default group that has this number in the group; -1: nobody says.
+int32_t RankOf(const v1::ProcessGroupCalls& group, const json& number) {
+  const uint64_t index = NumberOf(number);
+  const bool known =
+      number.is_number_unsigned() && index < static_cast<uint64_t>(group.ranks_size());
+  return known ? group.ranks(static_cast<int>(index)) : -1;
 }
 
 // "default_pg"; of others with who is in them: "mesh_dp (ranks 0, 2)", "3 (ranks 0, 1 and 62
@@ -124,8 +164,9 @@ v1::CollectiveCall CallOf(const json& said) {
 std::string DescriptionOf(const std::string& group, const json& said) {
   const std::string description = said.at("description").get<std::string>();
   if (description == "default_pg") return description;
-  const json& ranks = said.at("ranks");
+  json ranks = said.at("ranks");
   const uint64_t size = NumberOf(said.at("size"));
+  if (ranks.size() > kMaxRanksInName) ranks.erase(ranks.begin() + kMaxRanksInName, ranks.end());
   const uint64_t more = size > ranks.size() ? size - ranks.size() : 0;
   return absl::StrCat(description.empty() ? group.substr(0, group.find('/')) : Clean(description),
                       " (ranks ", NumbersOf(ranks),
@@ -140,6 +181,17 @@ v1::ProcessGroupCalls GroupOf(const json& said) {
   for (const json& call : said.at("calls")) {
     if (group.calls_size() == rpc::kGroupCallsMax) break;
     *group.add_calls() = CallOf(call);
+  }
+  const json& ranks = said.at("ranks");
+  if (ranks.size() != NumberOf(said.at("size")) || ranks.size() > rpc::kGroupRanksMax) return group;
+  for (const json& rank : ranks) group.add_ranks(static_cast<int32_t>(NumberOf(rank)));
+  for (const json& message : said.value("messages", json::array())) {
+    if (group.messages_size() == rpc::kGroupCallsMax) break;
+    v1::CollectiveCall& added = *group.add_messages();
+    added.set_name(NameOf(message));
+    added.set_pending(true);
+    added.set_from(RankOf(group, message.at("from")));
+    added.set_to(RankOf(group, message.at("to")));
   }
   return group;
 }

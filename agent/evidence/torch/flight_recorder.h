@@ -19,7 +19,7 @@
 namespace cadre::agent {
 
 // Of an answer; more than that is no answer.
-inline constexpr size_t kMaxFlightRecordBytes = 64 << 10;
+inline constexpr size_t kMaxFlightRecordBytes = 256 << 10;
 
 // Where the process listens, by its worker's CADRE_STACK_FILE.
 std::string FlightRecorderSocket(const std::string& stack_file, pid_t process);

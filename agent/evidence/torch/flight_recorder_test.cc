@@ -31,7 +31,8 @@ std::string Answer(const std::string& calls) {
 
 std::string Call(const std::string& name, const std::string& in, const std::string& out) {
   return absl::StrCat(R"({"number": 3, "name": ")", name, R"(", "pending": true, "input_sizes": )",
-                      in, R"(, "output_sizes": )", out, R"(, "dtypes": ["Float"]})");
+                      in, R"(, "output_sizes": )", out,
+                      R"(, "input_dtypes": ["Float"], "output_dtypes": ["Float"]})");
 }
 
 // Of an answer with this one call.
@@ -42,7 +43,8 @@ std::string ShapeOf(const std::string& call) {
 }
 
 TEST(ParseFlightRecord, WhatAGroupCalled) {
-  const auto groups = ParseFlightRecord(Answer(Call("gloo:all_reduce", "[[4, 3], []]", "[[4]]")));
+  const auto groups =
+      ParseFlightRecord(Answer(Call("gloo:all_reduce", "[[4, 3], []]", "[[4, 3], []]")));
   ASSERT_THAT(groups, SizeIs(1));
   EXPECT_EQ(groups[0].group(), "0/1");
   EXPECT_EQ(groups[0].description(), "default_pg");
@@ -55,11 +57,39 @@ TEST(ParseFlightRecord, WhatAGroupCalled) {
 }
 
 TEST(ParseFlightRecord, OnlyWhatHasToBeTheSameOnAllRanksIsTheShape) {
-  EXPECT_EQ(ShapeOf(Call("nccl:_reduce_scatter_base", "[[8]]", "[[2]]")), "[2] Float");
-  EXPECT_EQ(ShapeOf(Call("gloo:scatter", "[]", "[[2]]")), "[2] Float");
-  EXPECT_EQ(ShapeOf(Call("gloo:gather", "[[2]]", "[]")), "[2] Float");
+  EXPECT_EQ(ShapeOf(Call("nccl:_reduce_scatter_base", "[[8]]", "[[2]]")), "[8] Float -> [2] Float");
+  EXPECT_EQ(ShapeOf(Call("gloo:all_gather", "[[2]]", "[[2], [2], [2]]")),
+            "[2] Float -> 3 x [2] Float");
+  EXPECT_EQ(ShapeOf(Call("gloo:scatter", "[[1], [1]]", "[[2]]")), "[2] Float");
+  EXPECT_EQ(ShapeOf(Call("gloo:gather", "[[2]]", "[[2], [2]]")), "[2] Float");
   EXPECT_EQ(ShapeOf(Call("nccl:all_to_all", "[[5]]", "[[6]]")), "");
   EXPECT_EQ(ShapeOf(Call("gloo:barrier", "[]", "[]")), "");
+}
+
+TEST(ParseFlightRecord, TypesOfBothSidesAndEntriesOfOneCallAreTold) {
+  EXPECT_EQ(
+      ShapeOf(R"({"number": 1, "name": "nccl:all_reduce", "pending": true, "input_sizes": [[4]],
+                        "output_sizes": [[4]], "input_dtypes": ["Half"], "output_dtypes": ["Float"]})"),
+      "[4] Half -> [4] Float");
+  const std::string part =
+      R"({"name": "nccl:all_reduce", "input_sizes": [[4]], "output_sizes": [[4]],
+                               "input_dtypes": ["Float"], "output_dtypes": ["Float"]})";
+  EXPECT_EQ(ShapeOf(absl::StrCat(R"({"number": 1, "name": "nccl:coalesced", "pending": true, )",
+                                 R"("parts": [)", part, ",", part, "]}")),
+            "all_reduce [4] Float; all_reduce [4] Float");
+}
+
+TEST(ParseFlightRecord, MessagesAreToldByTheRanksOfTheDefaultGroup) {
+  const auto groups = ParseFlightRecord(
+      R"([{"group": "3/1", "description": "", "ranks": [4, 6], "size": 2, "last": 0, "calls": [],
+           "messages": [{"name": "send", "from": 0, "to": 1}, {"name": "recv", "from": -1, "to": 0}]}])");
+  ASSERT_THAT(groups, SizeIs(1));
+  EXPECT_THAT(groups[0].ranks(), ElementsAre(4, 6));
+  ASSERT_EQ(groups[0].messages_size(), 2);
+  EXPECT_EQ(groups[0].messages(0).from(), 4);
+  EXPECT_EQ(groups[0].messages(0).to(), 6);
+  EXPECT_EQ(groups[0].messages(1).from(), -1);
+  EXPECT_EQ(groups[0].messages(1).to(), 4);
 }
 
 TEST(ParseFlightRecord, OfOtherGroupsThanTheDefaultItIsSaidWhoIsInThem) {
@@ -82,8 +112,8 @@ TEST(ParseFlightRecord, WhatIsNoAnswerHasNoGroups) {
 }
 
 TEST(ParseFlightRecord, WhatIsNoNumberIsZero) {
-  EXPECT_EQ(ShapeOf(Call("a", "[[4e93, -1, [4], 5]]", "[]")), "[0, 0, 0, 5] Float");
-  EXPECT_EQ(ShapeOf(Call("a", R"("no list")", "[]")), " Float");
+  EXPECT_EQ(ShapeOf(Call("gather", "[[4e93, -1, [4], 5]]", "[]")), "[0, 0, 0, 5] Float");
+  EXPECT_EQ(ShapeOf(Call("gather", R"("no list")", "[]")), "Float");
 }
 
 TEST(ParseFlightRecord, MoreThanIsKeptIsCutOff) {

@@ -5,7 +5,9 @@
 import sys
 
 _AT_EXIT = 0.05  # seconds
-_GROUPS, _CALLS_BEFORE, _CALLS_AFTER, _NAME, _RANKS = 8, 4, 4, 64, 8
+# Of groups, of the calls of one around the first that has not ended, of calls made as one, of messages under way, of
+# a name, and of the ranks of a group that are told (rpc/limits.h).
+_GROUPS, _CALLS_BEFORE, _CALLS_AFTER, _PARTS, _MESSAGES, _NAME, _RANKS = 64, 4, 4, 8, 8, 64, 64
 
 
 class _Recorder(object):
@@ -72,10 +74,23 @@ class _Recorder(object):
         groups = self.groups()
         for call in self.calls():
             name = call['process_group'][0]
-            if name in groups and not call.get('is_p2p') and call['time_created_ns'] >= self.since:
-                groups[name]['calls'][call['collective_seq_id']] = call
-        # Those that wait, then the largest: with many meshes there are more than anybody reads.
-        told = sorted((_group(group) for group in groups.values()), key=lambda group: (not group['waits'], -group['size']))
+            if name not in groups or call['time_created_ns'] < self.since:
+                continue
+            group = groups[name]
+            group['used'] = max(group['used'], call['time_created_ns'])
+            if _is_message(call):
+                if not _has_ended(call):
+                    group['messages'].append(call)
+                continue
+            # Several of one number were made as one. Another backend of the group has numbers of its own.
+            parts = group['calls'].setdefault(call['collective_seq_id'], [])
+            if parts and _backend(parts[-1]) != _backend(call):
+                del parts[:]
+            parts.append(call)
+        # Those that wait, then those that were used last: a rank is missed in a group that it does not wait in, and
+        # that others use now.
+        told = [_group(group) for group in groups.values()]
+        told.sort(key=lambda group: (not group['waits'], -group['used']))
         return json.dumps(told[:_GROUPS]).encode()
 
     def groups(self):
@@ -90,6 +105,8 @@ class _Recorder(object):
                 'description': description[:_NAME] if description != 'undefined' else '',
                 'ranks': sorted(world.pg_group_ranks[group]),
                 'calls': {},
+                'messages': [],
+                'used': 0,
             }
         return groups
 
@@ -121,20 +138,61 @@ def watch(distributed):
 def _group(group):
     calls = group['calls']
     numbers = sorted(calls)
-    pending = [number for number in numbers if not _has_ended(calls[number])]
+    pending = [number for number in numbers if not _have_ended(calls[number])]
     at = numbers.index(pending[0]) if pending else len(numbers)
+    # Only who waits may have called more behind that.
+    told = numbers[max(at - _CALLS_BEFORE, 0):at + _CALLS_AFTER]
     return {
-        'group': group['group'], 'description': group['description'], 'ranks': group['ranks'][:_RANKS],
-        'size': len(group['ranks']), 'last': numbers[-1] if numbers else 0, 'waits': bool(pending),
-        'calls': [{
-            'number': number,
-            'name': calls[number]['profiling_name'],
-            'pending': not _has_ended(calls[number]),
-            'input_sizes': calls[number]['input_sizes'][:8],
-            'output_sizes': calls[number]['output_sizes'][:8],
-            'dtypes': calls[number].get('input_dtypes', [])[:1],
-        } for number in numbers[max(at - _CALLS_BEFORE, 0):at + _CALLS_AFTER]],
+        'group': group['group'], 'description': group['description'],
+        'ranks': group['ranks'] if len(group['ranks']) <= _RANKS else group['ranks'][:8],
+        'size': len(group['ranks']), 'last': numbers[-1] if numbers else 0,
+        'waits': bool(pending or group['messages']), 'used': group['used'],
+        'calls': [dict(_call(calls[number]), number=number) for number in told],
+        'messages': [message for message in map(_message, group['messages'][:_MESSAGES]) if message],
     }
+
+
+def _call(parts):
+    """One call, or several that were made as one, of which the last entry is the whole."""
+    call = dict(_shape(parts[-1]), pending=not _have_ended(parts))
+    if len(parts) > 1:
+        call['parts'] = [_shape(part) for part in parts[:-1][:_PARTS]]
+    return call
+
+
+def _shape(call):
+    return {
+        'name': call['profiling_name'],
+        'input_sizes': call['input_sizes'][:8], 'output_sizes': call['output_sizes'][:8],
+        'input_dtypes': sorted(set(call.get('input_dtypes', []))),
+        'output_dtypes': sorted(set(call.get('output_dtypes', []))),
+    }
+
+
+def _backend(call):
+    return call['profiling_name'].rpartition(':')[0]
+
+
+def _is_message(call):
+    return call.get('is_p2p') or call['profiling_name'].rpartition(':')[2].split(' ')[0] in ('send', 'recv')
+
+
+def _message(call):
+    """Who sends to whom: "gloo:send 0->1", "nccl:recv 3<-?", by their numbers in the group."""
+    name, _, ranks = call['profiling_name'].rpartition(':')[2].partition(' ')
+    try:
+        if name == 'send':
+            source, target = (int(rank) for rank in ranks.split('->'))
+        else:
+            target, source = ranks.split('<-')
+            target, source = int(target), -1 if source == '?' else int(source)
+    except ValueError:
+        return None
+    return {'from': source, 'to': target, 'name': name}
+
+
+def _have_ended(parts):
+    return all(_has_ended(part) for part in parts)
 
 
 def _has_ended(call):

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
 #include "rendezvous/job/blame/unlike_calls.h"
 
@@ -109,6 +112,14 @@ size_t LongestSilent(const Ranks& ranks, const Indices& among) {
   });
 }
 
+// Of these all but the one.
+Indices Without(const Indices& among, size_t one) {
+  Indices others;
+  std::copy_if(among.begin(), among.end(), std::back_inserter(others),
+               [one](size_t i) { return i != one; });
+  return others;
+}
+
 size_t FurthestBehind(const Ranks& ranks, const Indices& among) {
   return *std::min_element(among.begin(), among.end(), [&](size_t a, size_t b) {
     return std::make_tuple(ranks[a].step(), -ranks[a].phase_seconds(), ranks[a].rank()) <
@@ -130,10 +141,12 @@ std::optional<Culprit> WhoIsWaitedFor(const Ranks& ranks) {
   if (absent.empty()) absent = Where(ranks, [](const auto& rank) { return !HasPage(rank); });
   if (absent.empty()) return std::nullopt;
   const size_t index = FurthestBehind(ranks, absent);
-  return Culprit{index, absl::StrCat("it has not reached ", what, ", for which ",
-                                     Count(waiting.size(), "rank"),
-                                     waiting.size() == 1 ? " waits; it is " : " wait; it is ",
-                                     PlaceSince(ranks[index]), "; ", Activity(ranks[index]))};
+  return Culprit{
+      index,
+      absl::StrCat("it has not reached ", what, ", for which ", Count(waiting.size(), "rank"),
+                   waiting.size() == 1 ? " waits; it is " : " wait; it is ",
+                   PlaceSince(ranks[index]), "; ", Activity(ranks[index])),
+      Without(absent, index)};
 }
 
 // All wait, but not for the same.
@@ -159,10 +172,12 @@ std::optional<Culprit> WhoWaitsElsewhere(const Ranks& ranks) {
                                   [&](const auto& group) { return group.first != odd->first; });
   const v1::RankEvidence& mate = ranks[other->second.front()];
   const size_t index = odd->second.front();
-  return Culprit{index, absl::StrCat("it is ", PlaceSince(ranks[index]), " (all-reduce ",
-                                     ranks[index].collective(), ") while rank ", mate.rank(),
-                                     " is ", Place(mate), " (all-reduce ", mate.collective(),
-                                     "): they do not make the same calls")};
+  return Culprit{
+      index,
+      absl::StrCat("it is ", PlaceSince(ranks[index]), " (all-reduce ", ranks[index].collective(),
+                   ") while rank ", mate.rank(), " is ", Place(mate), " (all-reduce ",
+                   mate.collective(), "): they do not make the same calls"),
+      Without(odd->second, index)};
 }
 
 // By the Python stacks: most wait in a collective, and some have not entered it.
@@ -185,7 +200,7 @@ std::optional<Culprit> WhoIsOutsideTheCollective(const Ranks& ranks) {
     absl::StrAppend(&why, ", as ", Count(waiting.size() - 1, "other"),
                     waiting.size() == 2 ? " does" : " do");
   }
-  return Culprit{index, absl::StrCat(why, "; ", Activity(ranks[index]))};
+  return Culprit{index, absl::StrCat(why, "; ", Activity(ranks[index])), Without(outside, index)};
 }
 
 // By the Python stacks: all wait, and not for the same.
@@ -197,13 +212,15 @@ std::optional<Culprit> WhoIsInAnotherCollective(const Ranks& ranks) {
   }
   if (groups.size() < 2) return std::nullopt;
   const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
-  const size_t index = std::min_element(groups.begin(), groups.end(), fewer)->second.front();
+  const Indices& fewest = std::min_element(groups.begin(), groups.end(), fewer)->second;
+  const size_t index = fewest.front();
   const Indices& most = std::max_element(groups.begin(), groups.end(), fewer)->second;
   // Among equals the last is the most.
   const size_t mate = most.front() != index ? most.front() : groups.rbegin()->second.front();
-  return Culprit{
-      index, absl::StrCat("it ", PythonText(ranks[index]), " while rank ", ranks[mate].rank(), " ",
-                          PythonText(ranks[mate]), ": they do not make the same calls")};
+  return Culprit{index,
+                 absl::StrCat("it ", PythonText(ranks[index]), " while rank ", ranks[mate].rank(),
+                              " ", PythonText(ranks[mate]), ": they do not make the same calls"),
+                 Without(fewest, index)};
 }
 
 // NCCL records a call once the group has a communicator, which the group's first call forms.
@@ -223,7 +240,7 @@ std::optional<Culprit> ByCalls(const Ranks& ranks, const std::optional<UnlikeCal
   const v1::RankEvidence& rank = ranks[unlike->index];
   const v1::RankEvidence& other = ranks[unlike->other];
   std::string why = unlike->why;
-  if (rank.python() != v1::PYTHON_ACTIVITY_UNSPECIFIED) {
+  if (rank.python() != v1::PYTHON_ACTIVITY_UNSPECIFIED && unlike->other != unlike->index) {
     absl::StrAppend(&why, "; it ", PythonText(rank), " while rank ", other.rank(), " ",
                     PythonText(other));
   }
@@ -232,7 +249,7 @@ std::optional<Culprit> ByCalls(const Ranks& ranks, const std::optional<UnlikeCal
                     "; its own call has not begun: the communicator of that group is still "
                     "being formed, for which another rank is missing");
   }
-  return Culprit{unlike->index, absl::StrCat(why, "; ", Activity(rank))};
+  return Culprit{unlike->index, absl::StrCat(why, "; ", Activity(rank)), unlike->others};
 }
 
 std::optional<Culprit> WhoMadeAnotherCall(const Ranks& ranks) {
@@ -241,6 +258,15 @@ std::optional<Culprit> WhoMadeAnotherCall(const Ranks& ranks) {
 
 std::optional<Culprit> WhoIsACallBehind(const Ranks& ranks) {
   return ByCalls(ranks, WhoHasNotCalled(ranks));
+}
+
+std::optional<Culprit> WhoDoesNotMeetAMessage(const Ranks& ranks) {
+  return ByCalls(ranks, WhoHasNotMetAMessage(ranks));
+}
+
+// Whoever tells nothing of its calls may be in none, and is suspected before who waits.
+std::optional<Culprit> WhoTellsNothing(const Ranks& ranks) {
+  return ByCalls(ranks, WhoIsSilent(ranks));
 }
 
 // By the Python stacks all wait for the same. A rank whose tensor has another shape may stand there
@@ -293,7 +319,51 @@ std::optional<Culprit> WhoDiffersInCpu(const Ranks& ranks) {
                                      PlaceSince(ranks[index]))};
 }
 
+bool Waits(const v1::RankEvidence& rank) {
+  return !IsStopped(rank) && (rank.phase() == v1::WAITING || rank.python() == v1::IN_COLLECTIVE);
+}
+
+// "at hang.py:7", "in the forward pass of step 20"; of one that is stopped that it is.
+std::string ShortPlace(const v1::RankEvidence& rank) {
+  if (IsStopped(rank)) return absl::StrCat("is stopped (state ", rank.state(), ")");
+  if (HasPage(rank)) return Place(rank);
+  const std::string& where = rank.python_where();
+  if (where.empty()) return Activity(rank).substr(sizeof("it ") - 1);
+  return absl::StrCat("at ", OneLine(where.substr(0, where.find(" in ")), kMaxLineBytes),
+                      rank.python() == v1::IN_DATA_LOADER ? " in its data loader" : "");
+}
+
+// What all of these wait in, where that is one thing: " in all_reduce", " for bucket 0 of step 20".
+std::string WaitsIn(const Ranks& ranks, const Indices& waiting) {
+  const v1::RankEvidence& first = ranks[waiting.front()];
+  const bool by_page = first.phase() == v1::WAITING;
+  const auto is_same = [&](size_t i) {
+    return by_page ? ranks[i].step() == first.step() && ranks[i].bucket() == first.bucket()
+                   : ranks[i].python_what() == first.python_what();
+  };
+  if (!std::all_of(waiting.begin(), waiting.end(), is_same)) return "";
+  if (by_page) return absl::StrCat(" in bucket ", first.bucket(), " of step ", first.step());
+  const std::string what = OneLine(first.python_what(), kMaxLineBytes);
+  return what.empty() ? "" : absl::StrCat(" in ", what);
+}
+
 }  // namespace
+
+std::string StandstillText(const Ranks& ranks) {
+  const Culprit culprit = PickCulprit(ranks);
+  const v1::RankEvidence& rank = ranks[culprit.index];
+  const Indices waiting = Where(ranks, Waits);
+  if (Waits(rank) || waiting.empty()) {
+    absl::string_view why = culprit.why;
+    return absl::ConsumePrefix(&why, "it ") ? absl::StrCat("rank ", rank.rank(), " ", why)
+                                            : absl::StrCat("rank ", rank.rank(), ": ", why);
+  }
+  const size_t more = culprit.others.size();
+  return absl::StrCat("rank ", rank.rank(), " ", ShortPlace(rank),
+                      more == 0 ? "" : absl::StrCat(" and ", Count(more, "other")), ", ",
+                      Count(waiting.size(), "rank"), waiting.size() == 1 ? " waits" : " wait",
+                      more == 0 ? " for it" : " for them", WaitsIn(ranks, waiting));
+}
 
 std::optional<Culprit> WhoIsAbsent(const Ranks& ranks) {
   const Indices absent = Where(ranks, [](const auto& rank) { return rank.absent(); });
@@ -313,12 +383,15 @@ Culprit PickCulprit(const Ranks& ranks) {
   const Indices stopped = Where(ranks, IsStopped);
   if (!stopped.empty()) {
     const size_t index = LongestSilent(ranks, stopped);
-    return {index, absl::StrCat(Activity(ranks[index]), " by a signal or a debugger, ",
-                                PlaceSince(ranks[index]))};
+    return {index,
+            absl::StrCat(Activity(ranks[index]), " by a signal or a debugger, ",
+                         PlaceSince(ranks[index])),
+            Without(stopped, index)};
   }
-  for (const auto rule : {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoMadeAnotherCall,
-                          WhoIsOutsideTheCollective, WhoIsACallBehind, WhoIsInAnotherCollective,
-                          WhoDiffersInCpu, WhoIsBehindByReport, NobodyStandsOut}) {
+  for (const auto rule :
+       {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoMadeAnotherCall,
+        WhoIsOutsideTheCollective, WhoIsACallBehind, WhoDoesNotMeetAMessage, WhoTellsNothing,
+        WhoIsInAnotherCollective, WhoDiffersInCpu, WhoIsBehindByReport, NobodyStandsOut}) {
     const std::optional<Culprit> culprit = rule(ranks);
     if (culprit.has_value()) return *culprit;
   }

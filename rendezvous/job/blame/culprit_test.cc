@@ -231,5 +231,69 @@ TEST(PickCulprit, ByPythonsStacks_WhereAllWaitForTheSameThatIsSaid) {
   EXPECT_THAT(PickCulprit({Reduces()}).why, Not(HasSubstr("others")));
 }
 
+v1::RankEvidence InPython(int rank, v1::PythonActivity activity, const std::string& what,
+                          const std::string& where) {
+  v1::RankEvidence evidence = Ranks({{}})[0];
+  evidence.set_rank(rank);
+  evidence.set_python(activity);
+  evidence.set_python_what(what);
+  evidence.set_python_where(where);
+  return evidence;
+}
+
+TEST(PickCulprit, AllWhoAreToBlameAreNamed) {
+  const auto waits = [](int rank) {
+    return InPython(rank, v1::IN_COLLECTIVE, "all_reduce", "train.py:3 in step");
+  };
+  const auto sleeps = [](int rank) {
+    return InPython(rank, v1::IN_OWN_CODE, "time.sleep(9)", "train.py:7 in main");
+  };
+  const Culprit outside = PickCulprit({waits(0), sleeps(1), waits(2), sleeps(3)});
+  EXPECT_EQ(outside.index, 1u);
+  EXPECT_THAT(outside.others, testing::ElementsAre(3u));
+  EXPECT_THAT(PickCulprit({waits(0), sleeps(1)}).others, testing::IsEmpty());
+  EXPECT_THAT(PickCulprit(Ranks({Waits(5, 1), Computes(5, 1), Computes(5, 1)})).others,
+              testing::SizeIs(1));
+  EXPECT_THAT(PickCulprit(Ranks({{"T"}, {"S"}, {"T"}})).others, testing::SizeIs(1));
+}
+
+TEST(StandstillText, WhoIsWaitedForAndWhere) {
+  const auto waits = [](int rank, const char* what) {
+    return InPython(rank, v1::IN_COLLECTIVE, what, "train.py:3 in step");
+  };
+  v1::RankEvidence late = InPython(1, v1::IN_OWN_CODE, "time.sleep(9)", "hang.py:7 in main");
+  EXPECT_EQ(StandstillText({waits(0, "all_reduce"), late, waits(2, "all_reduce")}),
+            "rank 1 at hang.py:7, 2 ranks wait for it in all_reduce");
+  EXPECT_EQ(StandstillText({waits(0, "all_reduce"), late, waits(2, "barrier")}),
+            "rank 1 at hang.py:7, 2 ranks wait for it");
+  v1::RankEvidence other = late;
+  other.set_rank(3);
+  EXPECT_EQ(StandstillText({waits(0, "all_reduce"), late, other}),
+            "rank 1 at hang.py:7 and 1 other, 1 rank waits for them in all_reduce");
+  late.set_state("T");
+  EXPECT_EQ(StandstillText({waits(0, "all_reduce"), late}),
+            "rank 1 is stopped (state T), 1 rank waits for it in all_reduce");
+  late.set_state("S");
+  late.set_python(v1::IN_DATA_LOADER);
+  EXPECT_EQ(StandstillText({waits(0, "all_reduce"), late}),
+            "rank 1 at hang.py:7 in its data loader, 1 rank waits for it in all_reduce");
+}
+
+TEST(StandstillText, ByThePages) {
+  EXPECT_EQ(StandstillText(Ranks({Waits(5, 1), Computes(5, 0), Waits(5, 1)})),
+            "rank 1 in the forward pass of step 5, 2 ranks wait for it in bucket 1 of step 5");
+}
+
+TEST(StandstillText, WhereAllWaitOrNobodyDoes) {
+  const auto waits = [](int rank) {
+    return InPython(rank, v1::IN_COLLECTIVE, "all_reduce", "train.py:3 in step");
+  };
+  EXPECT_THAT(StandstillText({waits(0), waits(1)}),
+              testing::StartsWith("rank 0 waits in all_reduce (train.py:3 in step), as all others "
+                                  "do, and nothing tells them apart"));
+  EXPECT_THAT(StandstillText({InPython(4, v1::IN_OWN_CODE, "f()", "a.py:1 in g")}),
+              testing::StartsWith("rank 4 sleeps in futex_wait, at f() (a.py:1 in g)"));
+}
+
 }  // namespace
 }  // namespace cadre::job

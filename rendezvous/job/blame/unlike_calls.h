@@ -19,15 +19,23 @@ struct UnlikeCall {
   size_t other = 0;
   // "it called all_reduce 2 of process group default_pg with [1] Float, and rank 0 with [4] Float".
   std::string why;
+  // Others who are to blame for the same.
+  std::vector<size_t> others = {};
 };
 
 // The first call of a group that not all who called it called alike: the fewest are to blame, and
 // among equals the highest rank.
 std::optional<UnlikeCall> WhoCalledSomethingElse(const std::vector<v1::RankEvidence>& ranks);
 
-// The rank that is furthest behind in a group in which others wait in a call; of the smallest such
-// group.
+// The ranks that have not called what others of a group wait in; of the smallest such group.
 std::optional<UnlikeCall> WhoHasNotCalled(const std::vector<v1::RankEvidence>& ranks);
+
+// One rank sends to another, or receives from it, and that one does not meet it. Where it waits for
+// a third, that one is to blame.
+std::optional<UnlikeCall> WhoHasNotMetAMessage(const std::vector<v1::RankEvidence>& ranks);
+
+// A member of a group in which others wait that tells nothing of its calls, though others do.
+std::optional<UnlikeCall> WhoIsSilent(const std::vector<v1::RankEvidence>& ranks);
 
 }  // namespace cadre::job
 

@@ -6,6 +6,7 @@
 namespace cadre::job {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Call {
@@ -115,6 +116,94 @@ TEST(WhoHasNotCalled, OfASubGroupItIsSaidWhoIsInIt) {
   const auto found = WhoHasNotCalled(ranks);
   ASSERT_TRUE(found.has_value());
   EXPECT_THAT(found->why, HasSubstr("process group 5 (ranks 7, 8), in which 1 rank waits"));
+}
+
+TEST(WhoHasNotCalled, AllWhoHaveNot_AlsoWhereOnlyUnfinishedCallsAreTold) {
+  // As of a rank of which nothing is kept but calls that wait: of who waits for nothing there is
+  // none.
+  const Call ninth = {9, "all_reduce", "[4] Float", true};
+  std::vector<v1::RankEvidence> ranks = Ranks({{ninth}, {ninth}});
+  for (const int rank : {9, 10}) {
+    ranks.emplace_back().set_rank(rank);
+    AddGroup("0", 0, {}, &ranks);
+  }
+  const auto found = WhoHasNotCalled(ranks);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->index, 2u);
+  EXPECT_THAT(found->others, ElementsAre(3u));
+  EXPECT_THAT(found->why, HasSubstr("it has not called all_reduce, number 9 of process group"));
+}
+
+TEST(WhoCalledSomethingElse, AllWhoDid) {
+  const Call other = {2, "all_reduce", "[1] Float", true};
+  const auto found = WhoCalledSomethingElse(Ranks(
+      {{kFirst, other}, {kFirst, kSecond}, {kFirst, kSecond}, {kFirst, kSecond}, {kFirst, other}}));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->index, 4u);
+  EXPECT_THAT(found->others, ElementsAre(0u));
+}
+
+struct Message {
+  int rank;  // who called it
+  int from;
+  int to;
+};
+
+// So many ranks, all of whom tell what they called, with these sends and receives under way.
+std::vector<v1::RankEvidence> Talking(int size, const std::vector<Message>& messages) {
+  std::vector<v1::RankEvidence> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back().set_rank(rank);
+    AddGroup("0", 0, {}, &ranks);
+  }
+  for (const Message& message : messages) {
+    v1::CollectiveCall* call = ranks[message.rank].mutable_calls(0)->add_messages();
+    call->set_from(message.from);
+    call->set_to(message.to);
+    call->set_pending(true);
+  }
+  return ranks;
+}
+
+TEST(WhoHasNotMetAMessage, TheOtherEnd) {
+  const auto sends = WhoHasNotMetAMessage(Talking(2, {{0, 0, 1}}));
+  ASSERT_TRUE(sends.has_value());
+  EXPECT_EQ(sends->index, 1u);
+  EXPECT_EQ(sends->other, 0u);
+  EXPECT_EQ(sends->why,
+            "it has not called recv in process group default_pg, for which rank 0 waits in send");
+  const auto receives = WhoHasNotMetAMessage(Talking(2, {{1, 0, 1}}));
+  ASSERT_TRUE(receives.has_value());
+  EXPECT_EQ(receives->index, 0u);
+  EXPECT_THAT(receives->why, HasSubstr("it has not called send"));
+  EXPECT_FALSE(WhoHasNotMetAMessage(Talking(2, {{0, 0, 1}, {1, 0, 1}})).has_value());
+  // From any source.
+  EXPECT_FALSE(WhoHasNotMetAMessage(Talking(2, {{0, 0, 1}, {1, -1, 1}})).has_value());
+}
+
+TEST(WhoHasNotMetAMessage, AlongAPipelineToTheStageThatWaitsForNobody) {
+  const auto found = WhoHasNotMetAMessage(Talking(4, {{3, 2, 3}, {2, 1, 2}, {1, 0, 1}}));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->index, 0u);
+  EXPECT_EQ(found->other, 1u);
+  // Round in a circle somebody is named.
+  EXPECT_TRUE(WhoHasNotMetAMessage(Talking(2, {{0, 1, 0}, {1, 0, 1}})).has_value());
+}
+
+TEST(WhoIsSilent, AMemberOfAGroupInWhichOthersWait_BeforeTheLowestRank) {
+  auto ranks = Ranks({{kFirst, kSecond}, {kFirst, kSecond}, {}, {}});
+  for (int i = 0; i < 2; ++i) {
+    for (const int rank : {8, 9, 10}) ranks[i].mutable_calls(0)->add_ranks(rank);
+  }
+  for (v1::RankEvidence& rank : ranks) rank.set_state("R");
+  const auto found = WhoIsSilent(ranks);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->index, 2u);
+  EXPECT_THAT(found->others, testing::IsEmpty());  // the last is in no such group
+  EXPECT_THAT(found->why,
+              HasSubstr("it does not tell what it called, and rank 8 waits in all_reduce"));
+  ranks[2].set_state("");
+  EXPECT_FALSE(WhoIsSilent(ranks).has_value());
 }
 
 }  // namespace

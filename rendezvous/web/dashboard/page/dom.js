@@ -58,7 +58,10 @@ export function progressText(progress) {
   if (Number(progress.max_step) > Number(progress.step) + 1) {
     parts[0] += ` (rank ${progress.slowest_rank}; others up to ${progress.max_step})`;
   }
-  if (progress.samples_per_second > 0) parts.push(`${amount(progress.samples_per_second)} samples/s`);
+  // As in rpc/job_phase.cc: what the rate was with the last step is not what it is.
+  const quiet = Number(progress.quiet_us);
+  if (quiet >= Math.max(5e6, 3 * Number(progress.usual_us))) parts.push(`no step for ${took(quiet)}`);
+  else if (progress.samples_per_second > 0) parts.push(`${amount(progress.samples_per_second)} samples/s`);
   if (progress.loss !== 0) parts.push(`loss ${amount(Number(progress.loss))}`);
   return parts.join(' · ');
 }

@@ -21,6 +21,7 @@ export function showJob(job) {
   }
   if (job.stop_reason) parts.push(`stopping: ${job.stop_reason}`);
   if (job.waiting_for) parts.push(`waits for ${job.waiting_for}`);
+  if (job.stall) parts.push(`stands still: ${job.stall}`);
   byId('job-line').textContent = parts.filter(Boolean).join(' · ');
   showVerdict(job);
   showGrid(job);

@@ -56,7 +56,7 @@ function showJobs() {
         element('span', {class: `phase ${phase}`}, phase), job.generation, String(job.nodes_in),
         `${job.workers_running}/${job.world_size}`, `${job.restarts}/${job.max_restarts}`,
         element('span', {class: 'words'}, progressText(job.progress)),
-        job.verdict ? job.verdict.message : job.stop_reason || job.waiting_for);
+        job.verdict ? job.verdict.message : job.stop_reason || job.stall || job.waiting_for);
     if (job.name === chosen()) line.className = 'chosen';
     return line;
   }));
