@@ -153,10 +153,9 @@ absl::StatusOr<Exit> Daemon::Run() {
 }
 
 std::vector<std::string> Daemon::LeaveExitFiles() const {
-  FileThread files({});
   const std::vector<std::string> late = {
       "the verdict is not kept: the file system of the log directory does not answer"};
-  return files
+  return workers_->log_files()
       .ResultWithin(kExitFilesLimit,
                     [logs = logs_, exit = *exit_, node = options_.core.join.node()] {
                       return logs.LeaveExitFiles(node, exit);

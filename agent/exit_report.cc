@@ -6,12 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
 #include "base/utf8.h"
+#include "rpc/python_exception.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::agent {
 namespace {
 
 constexpr int kInvalidEnvironment = EINVAL;
+// What the server keeps of them.
+constexpr size_t kMaxLastLinesBytes = 4 << 10;
 
 std::string SizeText(uint64_t bytes) {
   return bytes % (1 << 30) == 0 ? absl::StrCat(bytes >> 30, " GiB")
@@ -34,7 +37,8 @@ v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
                                      SizeText(frame.memory_limit), " on this node"));
   }
   // What workers write may be anything, and cut anywhere.
-  exit.set_last_lines(ReplaceInvalidUtf8(frame.last_lines));
+  exit.set_last_lines(
+      rpc::ShortenedLines(ReplaceInvalidUtf8(frame.last_lines), kMaxLastLinesBytes));
   exit.set_error_json(ReplaceInvalidUtf8(frame.error_json));
   exit.set_pid(frame.pid);
   return exit;

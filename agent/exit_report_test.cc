@@ -33,5 +33,16 @@ TEST(ExitReport, WhoFailedForAnotherThatWasKilledWasNotKilled) {
   EXPECT_THAT(HowItEnded(frame), HasSubstr("memory"));
 }
 
+TEST(ExitReport, ALongTracebackKeepsItsException) {
+  supervisor::ExitedFrame frame;
+  frame.exit_code = 1;
+  frame.last_lines =
+      "  File \"/me/train.py\", line 4, in main\nRuntimeError: Error(s) in loading:\n";
+  for (int i = 0; i < 500; ++i) frame.last_lines += "\tsize mismatch for a layer\n";
+  EXPECT_LE(ExitOf(frame).last_lines().size(), 4096u);
+  EXPECT_EQ(HowItEnded(frame),
+            "exited with status 1: RuntimeError: Error(s) in loading: (train.py, line 4)");
+}
+
 }  // namespace
 }  // namespace cadre::agent

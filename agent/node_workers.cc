@@ -144,7 +144,9 @@ void NodeWorkers::Start(const StartWorkers& command) {
   uses_.local.BeginGeneration(generation(), assign(), spec().restart().in_place(), command.kept);
   LinkLogs(directory);
   start_.had_logs = start_.had_logs || directory.error == 0;
-  AllowWarmStart(spec().restart(), uses_.local.directory(), *frames);
+  // What the supervisor writes there for Python lives no longer than this agent, and in memory it
+  // takes a tenth of the time.
+  AllowWarmStart(spec().restart(), CheckpointMemoryPath(uses_.local.directory()), *frames);
   standbys_.Begin(
       StandbyFor(*frames),
       StandbysWanted(spec().restart(), options_.workers, options_.adopt_timeout, frames->size()),

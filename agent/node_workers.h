@@ -80,6 +80,9 @@ class NodeWorkers {
   void Poll(MonoTime now);
   std::vector<v1::Progress> Progress() const { return follower_.Newest(); }
 
+  // For what is done in the log directory here.
+  FileThread& log_files() { return files_; }
+
  private:
   uint64_t generation() const { return start_.environment.generation; }
   const v1::Assign& assign() const { return start_.environment.assign; }
@@ -127,7 +130,7 @@ class NodeWorkers {
   WorkerStartOptions start_;  // of the generation that is here
   WorkerGroups groups_;
   NodeWorkersByRank workers_;
-  FileThread files_{{}};  // for what is done in the log directory here
+  FileThread files_{{}};
   WorkerOutputs outputs_;
   Standbys standbys_;
   // How the supervisor ended whose leftovers SIGKILL has not ended; empty: there are none.

@@ -58,9 +58,12 @@ void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
     uses_.emit(WorkerWrote{generation(), *local_rank, now});
   }
   const std::string progress = outputs_.Add(*local_rank, output);
-  if (progress.empty()) return;
-  EmitAll(follower_.OnLines(*local_rank, progress, now));
-  uses_.status.RedrawIfDue(now);
+  if (!progress.empty()) {
+    EmitAll(follower_.OnLines(*local_rank, progress, now));
+    uses_.display.Extra(follower_.Extra());
+  }
+  // Also for the current line of a progress bar.
+  if (!progress.empty() || uses_.display.DrawsCurrentLines(true)) uses_.status.RedrawIfDue(now);
 }
 
 void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
@@ -73,7 +76,7 @@ void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
   outputs_.Flush(*local_rank);
   NodeWorker& worker = workers_.at(*local_rank);
   v1::WorkerExit exit = ExitOf(exited);
-  std::optional<v1::RankEvidence> place = follower_.LastPlaceOf(*local_rank, worker, exit.signal());
+  std::optional<v1::RankEvidence> place = follower_.LastPlaceOf(*local_rank, worker, exit);
   worker.pid = 0;
   uses_.emit(WorkerDied{generation(), *local_rank, std::move(exit), std::move(place)});
 }

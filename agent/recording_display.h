@@ -2,6 +2,7 @@
 #ifndef CADRE_AGENT_RECORDING_DISPLAY_H_
 #define CADRE_AGENT_RECORDING_DISPLAY_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ class RecordingDisplay : public Display {
   void WorkerLines(const std::string& lines, bool to_stderr) override {
     (to_stderr ? standard_error : standard_output) += lines;
   }
+  bool DrawsCurrentLines(bool to_stderr) const override { return draws && to_stderr; }
+  void CurrentLine(uint32_t local_rank, const std::string& line) override {
+    current[local_rank] = line;
+  }
   void Line(const std::string& line) override { own += line + "\n"; }
   void Status(const v1::JobStatus& shown, const std::vector<v1::Progress>& newest) override {
     status = shown;
@@ -25,6 +30,8 @@ class RecordingDisplay : public Display {
   std::string standard_output;
   std::string standard_error;
   std::string own;
+  bool draws = false;
+  std::map<uint32_t, std::string> current;
   v1::JobStatus status;
   std::vector<v1::Progress> progress;
   int drawn = 0;

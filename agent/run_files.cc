@@ -79,6 +79,8 @@ absl::Status LinkToRun(const std::string& run_directory, const std::string& name
   const std::string target = absl::StrCat(run_name, "/", name);
   std::error_code error;
   if (fs::read_symlink(link, error) == target) return absl::OkStatus();
+  // Mostly the first of its name.
+  if (symlink(target.c_str(), link.c_str()) == 0) return absl::OkStatus();
   const std::string temporary = TemporaryName(link, ".link");
   if (symlink(target.c_str(), temporary.c_str()) == 0 &&
       rename(temporary.c_str(), link.c_str()) == 0) {

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -20,6 +23,10 @@ namespace cadre {
 namespace {
 
 constexpr size_t kRandomBytes = 32;
+// f_type of the file systems that lie on this machine's own disks or in its memory: ext2 to ext4,
+// XFS, Btrfs, tmpfs, overlayfs and ZFS.
+constexpr unsigned kOwnFileSystems[] = {0xef53,     0x58465342, 0x9123683e,
+                                        0x01021994, 0x794c7630, 0x2fc12fc1};
 
 absl::Status SystemError(absl::string_view what, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
@@ -86,13 +93,24 @@ absl::Status WriteAll(int fd, absl::string_view data, const std::string& path) {
   return absl::OkStatus();
 }
 
+// NFS and its like take what is written at first, and say later that there is no room for it. A
+// file system of this machine says so at once, and waiting for its disk would take most of the time
+// in which a launcher starts a job.
+bool SaysLaterWhatFails(int file) {
+  struct statfs info;
+  if (fstatfs(file, &info) != 0) return true;
+  return std::find(std::begin(kOwnFileSystems), std::end(kOwnFileSystems),
+                   static_cast<unsigned>(info.f_type)) == std::end(kOwnFileSystems);
+}
+
 // A file that was not there, with mode 0600, that holds the token.
 absl::Status WriteNew(const std::string& path, absl::string_view token) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) return SystemError("create", path);
   absl::Status written = WriteAll(file, absl::StrCat(token, "\n"), path);
-  // NFS takes what is written at first, and says here that there is no room for it.
-  if (written.ok() && fsync(file) != 0) written = SystemError("write", path);
+  if (written.ok() && SaysLaterWhatFails(file) && fsync(file) != 0) {
+    written = SystemError("write", path);
+  }
   if (close(file) != 0 && errno != EINTR && written.ok()) written = SystemError("write", path);
   if (!written.ok()) unlink(path.c_str());
   return written;

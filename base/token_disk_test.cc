@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,6 +14,12 @@
 
 namespace {
 
+constexpr int kNfs = 0x6969;
+constexpr int kExt4 = 0xef53;
+
+// What the directory's file system is taken for.
+int file_system = kNfs;
+int fsyncs = 0;
 // The next call of this kind finds the quota used up. The test has one thread.
 bool fsync_fails = false;
 bool close_fails = false;
@@ -27,7 +34,15 @@ int Result(long result, bool* fails) {
 }  // namespace
 
 // Replace libc's.
-extern "C" int fsync(int fd) { return Result(syscall(SYS_fsync, fd), &fsync_fails); }
+extern "C" int fsync(int fd) {
+  ++fsyncs;
+  return Result(syscall(SYS_fsync, fd), &fsync_fails);
+}
+extern "C" int fstatfs(int fd, struct statfs* info) noexcept {
+  const long result = syscall(SYS_fstatfs, fd, info);
+  info->f_type = file_system;
+  return static_cast<int>(result);
+}
 extern "C" int close(int fd) { return Result(syscall(SYS_close, fd), &close_fails); }
 
 namespace cadre {
@@ -54,6 +69,19 @@ class TokenDiskTest : public testing::TestWithParam<bool*> {
   std::string directory_;
   std::string path_;
 };
+
+// Every launcher writes one, where it serves its job's workers.
+TEST(TokenOnADiskOfThisMachineTest, IsNotWaitedFor) {
+  const std::string path = testing::TempDir() + "/not_waited_for";
+  file_system = kExt4;
+  fsyncs = 0;
+  EXPECT_OK(WriteTokenFile(path, "0123456789abcdef"));
+  EXPECT_OK(SharedToken(path + ".shared"));
+  EXPECT_EQ(fsyncs, 0);
+  file_system = kNfs;
+  EXPECT_OK(WriteTokenFile(path, "0123456789abcdef"));
+  EXPECT_EQ(fsyncs, 1);
+}
 
 TEST_P(TokenDiskTest, AGoodTokenIsKept) {
   ASSERT_OK(WriteTokenFile(path_, "0123456789abcdef"));

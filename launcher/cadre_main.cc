@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -47,17 +48,16 @@ int Dispatch(const std::vector<std::string>& arguments) {
   const std::string name = arguments.empty() ? "--help" : arguments[0];
   if (name == "--help" || name == "-h" || name == "help") return Print(Overview());
   const std::string wanted = name == "--version" ? "version" : name;
-  std::vector<std::string> names;
-  for (const Command& command : AllCommands()) {
-    names.push_back(command.name);
-    if (command.name != wanted) continue;
+  if (const std::optional<Command> command = FindCommand(wanted)) {
     const absl::StatusOr<Parsed> parsed =
-        ParseArguments(command, {arguments.begin() + 1, arguments.end()});
+        ParseArguments(*command, {arguments.begin() + 1, arguments.end()});
     if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
-    if (parsed->Has("help-all")) return Print(HelpText(command, /*all=*/true));
-    if (parsed->Has("help")) return Print(HelpText(command));
-    return command.run(*parsed);
+    if (parsed->Has("help-all")) return Print(HelpText(*command, /*all=*/true));
+    if (parsed->Has("help")) return Print(HelpText(*command));
+    return command->run(*parsed);
   }
+  std::vector<std::string> names;
+  for (const Command& command : AllCommands()) names.push_back(command.name);
   const std::string nearest = Nearest(wanted, names);
   return Fail(
       kExitUsage,

@@ -79,6 +79,14 @@ class Lines(unittest.TestCase):
         cadre.progress(step=4)  # too soon
         self.assertEqual(os.read(self.read, 100), b"step=3 loss=0.25\n")
 
+    def test_total_and_figures_of_its_own(self):
+        cadre.progress(step=3, total=10, lr=0.001, accuracy=Loss())
+        self.assertEqual(os.read(self.read, 100), b"step=3 total=10 lr=0.001 accuracy=0.25\n")
+        _progress._last = None
+        for _ in cadre.steps("abc", start=7):
+            pass
+        self.assertEqual(os.read(self.read, 100), b"step=7 total=10\n")
+
 
 if __name__ == "__main__":
     unittest.main()

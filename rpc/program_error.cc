@@ -5,11 +5,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/text.h"
+#include "nlohmann/json.hpp"
 #include "rpc/lost_peer.h"
 #include "rpc/python_exception.h"
 
@@ -170,6 +172,22 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
   ProgramError error = ErrorOf(*std::move(exception));
   absl::StrAppend(&error.text, "; its last line: ", last);
   return error;
+}
+
+std::optional<int64_t> ErrorFileSeconds(const v1::WorkerExit& exit) {
+  const nlohmann::json root = nlohmann::json::parse(exit.error_json(), nullptr, false);
+  if (!root.is_object() || !root.contains("message")) return std::nullopt;
+  // PyTorch's @record writes {"message": {"message": ..., "extraInfo": {"timestamp":
+  // "1700000000"}}}; others the two beside each other.
+  const nlohmann::json* holder = &root;
+  const nlohmann::json& message = root["message"];
+  if (message.is_object() && message.contains("extraInfo")) holder = &message["extraInfo"];
+  if (!holder->is_object() || !holder->contains("timestamp")) return std::nullopt;
+  const nlohmann::json& time = (*holder)["timestamp"];
+  int64_t seconds = 0;
+  if (time.is_number_integer()) return time.get<int64_t>();
+  if (time.is_string() && absl::SimpleAtoi(time.get<std::string>(), &seconds)) return seconds;
+  return std::nullopt;
 }
 
 bool LostItsPeer(const v1::WorkerExit& exit) {

@@ -4,6 +4,7 @@
 #ifndef CADRE_RPC_PROGRAM_ERROR_H_
 #define CADRE_RPC_PROGRAM_ERROR_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -34,6 +35,10 @@ struct ProgramError {
 
 // nullopt: the lines do not say, or the program was killed, could not be started or succeeded.
 std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit);
+
+// When it failed, in whole seconds of its node's clock, as its torchelastic error file says.
+// nullopt: there is none.
+std::optional<int64_t> ErrorFileSeconds(const v1::WorkerExit& exit);
 
 // Whether it is kLostPeer.
 bool LostItsPeer(const v1::WorkerExit& exit);

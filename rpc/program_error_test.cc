@@ -83,6 +83,20 @@ TEST(ProgramError, WhatCannotBeLoaded) {
   EXPECT_EQ(library->text, "./train: error while loading shared libraries: libx.so.0: cannot open");
 }
 
+TEST(ProgramError, WhenItFailed_ByItsErrorFile) {
+  const auto seconds = [](const char* json) {
+    v1::WorkerExit exit;
+    exit.set_error_json(json);
+    return ErrorFileSeconds(exit);
+  };
+  EXPECT_EQ(seconds(R"({"message": {"message": "E", "extraInfo": {"timestamp": "17"}}})"), 17);
+  EXPECT_EQ(seconds(R"({"message": "plain", "timestamp": 18})"), 18);
+  for (const char* none : {"", "[]", "{", R"({"message": 1})", R"({"message": {"extraInfo": 1}})",
+                           R"({"message": "x", "timestamp": "soon"})", R"({"timestamp": 18})"}) {
+    EXPECT_FALSE(seconds(none).has_value()) << none;
+  }
+}
+
 // What CPython 3.8 to 3.13 say of it, without a traceback.
 TEST(ProgramError, AProgramThatIsNotThere) {
   const std::string python = "/opt/my env/bin/python3.11: ";

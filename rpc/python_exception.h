@@ -3,6 +3,7 @@
 #ifndef CADRE_RPC_PYTHON_EXCEPTION_H_
 #define CADRE_RPC_PYTHON_EXCEPTION_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct PythonException {
 
   absl::string_view type;  // "torch.OutOfMemoryError"
   absl::string_view line;  // with its message
-  // "train.py, line 40": the innermost line that is the user's own, not an installed package's.
+  // "train.py, line 40": the innermost line that is the user's own, not an installed package's
+  // (but one that is the program itself).
   // Empty: no frame was seen.
   std::string where;
   // "DataLoader worker process 0", where PyTorch raises the exception of another process or thread
@@ -36,6 +38,11 @@ struct PythonException {
 
 // The last one whose traceback is among the lines. nullopt: there is none.
 std::optional<PythonException> LastPythonException(absl::string_view lines);
+
+// `lines` in at most so many bytes. Where tracebacks among them are longer (many calls, a message
+// of many lines), what LastPythonException() goes by stays, and in the place of the rest it says
+// "[9 lines left out]"; lines themselves are cut too.
+std::string ShortenedLines(absl::string_view lines, size_t limit);
 
 }  // namespace cadre::rpc
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cadre::rpc {
@@ -29,6 +30,107 @@ TEST(PythonException, ItsTypeAndPlace) {
   EXPECT_EQ(found->raised_in, "");
   EXPECT_TRUE(found->causes.empty());
   EXPECT_TRUE(found->last);
+}
+
+TEST(PythonException, NamesOfAnyForm) {
+  for (const char* type : {"_pickle.PicklingError", "_NoData", "my_pkg._errors.Gone_2",
+                           "train.main.<locals>.NoData", "Ошибка"}) {
+    const std::string lines = Traceback("a.py", 7, std::string(type) + ": gone");
+    const auto found = LastPythonException(lines);
+    ASSERT_TRUE(found.has_value()) << type;
+    EXPECT_EQ(found->type, type);
+    EXPECT_EQ(found->where, "a.py, line 7");
+  }
+  for (const char* none : {"1.5: x", "a..b: x", "a b: x", ".a", "<locals>-x"}) {
+    EXPECT_FALSE(LastPythonException(Traceback("a.py", 7, none)).has_value()) << none;
+  }
+}
+
+TEST(PythonException, TheLineOfAPackageThatIsTheProgram) {
+  const std::string packages = "  File \"/venv/lib/python3.11/site-packages/";
+  const std::string outer =
+      "Traceback (most recent call last):\n"
+      "  File \"<frozen runpy>\", line 198, in _run_module_as_main\n" +
+      packages + "mine/train.py\", line 7, in <module>\n" + packages +
+      "torch/utils/data/dataloader.py\", line 9, in f\n";
+  const std::string one = outer + "ValueError: x\n";
+  EXPECT_EQ(LastPythonException(one)->where, "train.py, line 7");
+  // Its processes are not started by runpy.
+  const std::string two = outer +
+                          "ValueError: Caught ValueError in DataLoader worker process 0.\n"
+                          "Original Traceback (most recent call last):\n" +
+                          packages + "torch/utils/data/_utils/worker.py\", line 375, in loop\n" +
+                          packages + "mine/data.py\", line 11, in __getitem__\nValueError: x\n";
+  EXPECT_EQ(LastPythonException(two)->where, "data.py, line 11");
+}
+
+TEST(PythonException, OfAGroupTheLastOneWithin) {
+  const std::string lines =
+      "  + Exception Group Traceback (most recent call last):\n"
+      "  |   File \"/me/a.py\", line 9, in main\n"
+      "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n"
+      "  +-+---------------- 1 ----------------\n"
+      "    | Traceback (most recent call last):\n"
+      "    |   File \"/me/a.py\", line 4, in load\n"
+      "    |     raise ValueError('no sample 3')\n"
+      "    | ValueError: no sample 3\n"
+      "    +------------------------------------\n";
+  const auto found = LastPythonException(lines);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->line, "ValueError: no sample 3");
+  EXPECT_EQ(found->where, "a.py, line 4");
+  EXPECT_TRUE(found->last);
+}
+
+constexpr size_t kRoom = 4096;
+
+void ExpectShortened(const std::string& lines, const std::string& line, const std::string& where) {
+  ASSERT_GT(lines.size(), kRoom);
+  const std::string shortened = ShortenedLines(lines, kRoom);
+  EXPECT_LE(shortened.size(), kRoom);
+  const auto found = LastPythonException(shortened);
+  ASSERT_TRUE(found.has_value()) << shortened;
+  EXPECT_EQ(found->line, line) << shortened;
+  EXPECT_EQ(found->where, where) << shortened;
+  EXPECT_TRUE(found->last) << shortened;
+}
+
+TEST(ShortenedLines, OfAMessageThatNamesEveryParameter) {
+  std::string keys;
+  for (int i = 0; i < 300; ++i) keys += "\"module.layers." + std::to_string(i) + ".weight\", ";
+  const std::string message = "RuntimeError: Error(s) in loading state_dict for Net:";
+  const std::string lines = Traceback("train.py", 12,
+                                      message + "\n\tMissing key(s) in state_dict: " + keys +
+                                          "\n\tUnexpected key(s) in state_dict: " + keys);
+  ExpectShortened(lines, message, "train.py, line 12");
+  // A message of many lines.
+  std::string sizes;
+  for (int i = 0; i < 300; ++i)
+    sizes += "\n\tsize mismatch for layers." + std::to_string(i) + ".bias";
+  ExpectShortened(Traceback("train.py", 12, message + sizes), message, "train.py, line 12");
+}
+
+TEST(ShortenedLines, OfManyCallsOfPackages) {
+  std::string lines =
+      "Traceback (most recent call last):\n  File \"train.py\", line 3, in main\n    fit()\n";
+  for (int i = 0; i < 90; ++i) {
+    lines += "  File \"/venv/lib/python3.11/site-packages/lightning/trainer.py\", line " +
+             std::to_string(i) + ", in call_and_handle_interrupt\n    return f(*args, **kwargs)\n";
+  }
+  ExpectShortened(lines + "MisconfigurationException: no data\n",
+                  "MisconfigurationException: no data", "train.py, line 3");
+}
+
+TEST(ShortenedLines, WhatFitsStays) {
+  EXPECT_EQ(ShortenedLines("a\nb\n", 4), "a\nb\n");
+  EXPECT_EQ(ShortenedLines("", 0), "");
+  EXPECT_THAT(ShortenedLines(std::string(9000, 'x'), kRoom),
+              ::testing::EndsWith("... [9000 bytes]\n"));
+  std::string steps;
+  for (int i = 0; i < 1000; ++i) steps += "step " + std::to_string(i) + "\n";
+  const std::string shortened = ShortenedLines(steps, kRoom);
+  EXPECT_THAT(shortened, ::testing::EndsWith("step 998\nstep 999\n"));
+  EXPECT_GT(shortened.size(), kRoom / 2);
 }
 
 TEST(PythonException, ThoseThatLedToIt) {

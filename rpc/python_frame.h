@@ -19,8 +19,26 @@ struct PythonFrame {
 // (faulthandler's). nullopt: the line is no frame.
 std::optional<PythonFrame> ParsePythonFrame(absl::string_view line);
 
-// Whether the file is an installed package's or the interpreter's own, rather than the user's.
+// Whether the file is an installed package's, the interpreter's own or Cadre's, rather than the
+// user's.
 bool IsInstalledPython(absl::string_view file);
+
+// Which frames of a stack are the user's own, told by its frames from the outermost on. The program
+// may be an installed package itself, started by `python -m package.train` or by a script that pip
+// made for it: then that package's files are the user's too.
+class OwnPython {
+ public:
+  void See(const PythonFrame& frame);
+  bool Has(absl::string_view file) const;
+  // The program is such a package. Stacks of its other threads and processes do not show it.
+  bool is_package() const { return !package_.empty(); }
+
+ private:
+  enum class Outer { kNothing, kRunpy, kScript, kOther };
+  Outer outer_ = Outer::kNothing;
+  std::string packages_;  // where those of the script are
+  std::string package_;   // with the slash at its end
+};
 
 // "train.py".
 absl::string_view FileName(const PythonFrame& frame);

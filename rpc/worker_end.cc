@@ -11,10 +11,28 @@
 namespace cadre::rpc {
 namespace {
 
+constexpr char kKilledBy[] = "was killed by ";
+constexpr char kExitedWith[] = "exited with status ";
+constexpr size_t kMaxPlaceBytes = 120;
+
 std::string Suffix(const std::optional<ProgramError>& error) {
   if (!error.has_value()) return "";
   const bool guessed = error->kind == ProgramError::Kind::kLastLine;
   return absl::StrCat(guessed ? "; its last line: " : ": ", error->text);
+}
+
+// " at sys.exit(3) (train.py:8 in main)", " in all_reduce (train.py:8 in main)".
+std::string At(const v1::RankEvidence& at) {
+  if (at.python_where().empty()) return "";
+  const std::string where = OneLine(at.python_where(), kMaxPlaceBytes);
+  if (at.python_what().empty()) return absl::StrCat(" at ", where);
+  return absl::StrCat(at.python() == v1::IN_COLLECTIVE ? " in " : " at ",
+                      OneLine(at.python_what(), kMaxPlaceBytes), " (", where, ")");
+}
+
+// An exception that ended it says where by itself.
+bool KnowsWhere(const std::optional<ProgramError>& error) {
+  return error.has_value() && error->kind != ProgramError::Kind::kLastLine;
 }
 
 }  // namespace
@@ -24,7 +42,8 @@ std::string WorkerName(int64_t rank, int64_t local_rank, absl::string_view node)
                       node);
 }
 
-std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
+std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause,
+                       const v1::RankEvidence& at) {
   if (exit.exec_errno() != 0) {
     return absl::StrCat("could not be started: ", exit.exec_step(),
                         exit.exec_step().empty() ? "" : ": ", ErrnoText(exit.exec_errno()));
@@ -42,10 +61,23 @@ std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
     return absl::StrCat("could not be loaded: ", error->text);
   }
   if (exit.signal() > 0) {
-    return absl::StrCat("was killed by ", SignalText(exit.signal()),
+    return absl::StrCat(kKilledBy, SignalText(exit.signal()), At(at),
                         exit.core_dumped() ? ", core dumped" : "", Suffix(error));
   }
-  return absl::StrCat("exited with status ", exit.exit_code(), Suffix(error));
+  return absl::StrCat(kExitedWith, exit.exit_code(), KnowsWhere(error) ? "" : At(at),
+                      Suffix(error));
+}
+
+std::string WithoutDetails(absl::string_view sentence) {
+  size_t end = sentence.npos;
+  const size_t killed = sentence.find(kKilledBy), exited = sentence.find(kExitedWith);
+  if (killed < exited) {
+    end = sentence.find(')', killed);  // "signal 11 (SIGSEGV)"
+    if (end != sentence.npos) ++end;
+  } else if (exited != sentence.npos) {
+    end = sentence.find_first_not_of("-0123456789", exited + sizeof(kExitedWith) - 1);
+  }
+  return std::string(sentence.substr(0, end));
 }
 
 std::string WhatRemains(const v1::WorkerRemains& remains) {

@@ -29,6 +29,40 @@ TEST(WorkerEnd, Words) {
   EXPECT_EQ(HowItEnded(exit, v1::CRASH), "was killed: the supervisor is gone");
 }
 
+TEST(WorkerEnd, WhereItWas) {
+  v1::RankEvidence at;
+  at.set_python(v1::IN_OWN_CODE);
+  at.set_python_what("ctypes.string_at(0)");
+  at.set_python_where("train.py:8 in main");
+  v1::WorkerExit exit;
+  exit.set_signal(11);
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at),
+            "was killed by signal 11 (SIGSEGV) at ctypes.string_at(0) (train.py:8 in main)");
+  at.set_python(v1::IN_COLLECTIVE);
+  at.set_python_what("all_reduce");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at),
+            "was killed by signal 11 (SIGSEGV) in all_reduce (train.py:8 in main)");
+  exit.clear_signal();
+  exit.set_exit_code(3);
+  at.clear_python();
+  at.clear_python_what();
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at), "exited with status 3 at train.py:8 in main");
+  // An exception says it better than an exit that somebody caught before.
+  exit.set_exit_code(1);
+  exit.set_last_lines("  File \"train.py\", line 5, in f\nKeyError: 'k'\n");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at),
+            "exited with status 1: KeyError: 'k' (train.py, line 5)");
+}
+
+TEST(WorkerEnd, WithoutDetails) {
+  EXPECT_EQ(WithoutDetails("rank 1 on n0 exited with status 1: KeyError: 'k' in generation 1"),
+            "rank 1 on n0 exited with status 1");
+  EXPECT_EQ(WithoutDetails("rank 1 was killed by signal 11 (SIGSEGV) at a (train.py:8 in main)"),
+            "rank 1 was killed by signal 11 (SIGSEGV)");
+  EXPECT_EQ(WithoutDetails("rank 1 made no progress for 4 s: it sleeps"),
+            "rank 1 made no progress for 4 s: it sleeps");
+}
+
 TEST(WorkerEnd, WhatItsProgramSaid) {
   v1::WorkerExit exit;
   exit.set_exit_code(1);

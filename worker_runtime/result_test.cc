@@ -58,6 +58,22 @@ TEST(ResultTest, AnErrorThatIsOkIsAMistake) {
 
 TEST(ResultDeathTest, TheValueOfAnErrorEndsTheProcess) {
   EXPECT_DEATH(Half(7).value(), "INVALID_ARGUMENT: odd");
+  EXPECT_DEATH((void)Half(7)->size(), "INVALID_ARGUMENT: odd");
+  EXPECT_DEATH((void)std::string(*Half(7)), "INVALID_ARGUMENT: odd");
+}
+
+int MainWith(int number) {
+  CADRE_ASSIGN_OR_EXIT(const std::string half, Half(number));
+  CADRE_EXIT_IF_ERROR(Half(number).status());
+  return half == "12" ? 0 : 2;
+}
+
+TEST(ResultTest, MacrosOfMainSayTheErrorAndReturnOne) {
+  EXPECT_EQ(MainWith(24), 0);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(MainWith(7), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("result_test.cc: INVALID_ARGUMENT: odd\n"));
 }
 
 }  // namespace

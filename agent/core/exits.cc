@@ -58,9 +58,10 @@ v1::Failure FailureOf(const v1::WorkerExited& exited, uint32_t first_rank, const
     evidence.set_local_rank(failure.local_rank());
     evidence.set_node(node);
   }
-  failure.set_message(absl::StrCat(rpc::WorkerName(failure.rank(), failure.local_rank(), node), " ",
-                                   rpc::HowItEnded(exited.exit(), exited.cause()),
-                                   " in generation ", generation));
+  failure.set_message(
+      absl::StrCat(rpc::WorkerName(failure.rank(), failure.local_rank(), node), " ",
+                   rpc::HowItEnded(exited.exit(), exited.cause(), exited.evidence()),
+                   " in generation ", generation));
   return failure;
 }
 

@@ -74,6 +74,13 @@ bool IsFatal(int signal) {
          signal == SIGILL;
 }
 
+std::string LastStack(const std::string& stack_file, pid_t process, const v1::WorkerExit& exit) {
+  // What a process that the worker started died of is in the same file.
+  if (IsFatal(exit.signal())) return FatalStackIn(stack_file);
+  if (exit.signal() != 0 || exit.exit_code() == 0) return "";
+  return ExitStackIn(stack_file, process, exit.exit_code());
+}
+
 // The likely culprits first: time for stacks is short.
 bool IsMoreTelling(const Finding& a, const Finding& b) {
   const auto key = [](const Finding& finding) {
@@ -85,21 +92,20 @@ bool IsMoreTelling(const Finding& a, const Finding& b) {
 }  // namespace
 
 std::optional<v1::RankEvidence> LastPlace(const std::string& page_directory, const PageOwner& owner,
-                                          const LookedAtWorker& worker, int signal) {
+                                          const LookedAtWorker& worker,
+                                          const v1::WorkerExit& exit) {
   const absl::StatusOr<ProgressSnapshot> page =
       ReadProgressPage(ProgressPagePath(page_directory, owner.generation, owner.rank));
-  // What a process that the worker started died of is in the same file.
-  const std::string fatal =
-      IsFatal(signal) ? FatalStackIn(StackFilePath(page_directory, owner.generation, owner.rank))
-                      : "";
-  if (!page.ok() && fatal.empty()) return std::nullopt;
+  const std::string last =
+      LastStack(StackFilePath(page_directory, owner.generation, owner.rank), worker.pid, exit);
+  if (!page.ok() && last.empty()) return std::nullopt;
   v1::RankEvidence evidence;
   evidence.set_local_rank(static_cast<int32_t>(worker.local_rank));
   evidence.set_pid(page.ok() ? page->pid : worker.pid);
   evidence.set_bucket(-1);
   evidence.set_silent_seconds(-1);
   if (page.ok()) AddPage(*page, MonoNow(), &evidence);
-  if (!fatal.empty()) AddPython(PlaceOfProcess(worker.pid, fatal), &evidence);
+  if (!last.empty()) AddPython(PlaceOfProcess(worker.pid, last), &evidence);
   evidence.set_summary(EvidenceSummary(evidence));
   return evidence;
 }

@@ -41,11 +41,11 @@ struct EvidenceRequest {
   std::vector<Worker> workers;
 };
 
-// Where a worker was when it ended, from its page and, where the `signal` that ended it is one of
-// those that say that a program is broken, from what its interpreter wrote then; nullopt without
-// both.
+// Where a worker was when it ended, from its page and from what its interpreter wrote then: where
+// the signal that ended it is one of those that say that a program is broken, or it ended itself by
+// sys.exit(). nullopt without both.
 std::optional<v1::RankEvidence> LastPlace(const std::string& page_directory, const PageOwner& owner,
-                                          const LookedAtWorker& worker, int signal);
+                                          const LookedAtWorker& worker, const v1::WorkerExit& exit);
 
 class EvidenceCollector {
  public:

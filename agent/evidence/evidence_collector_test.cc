@@ -152,13 +152,37 @@ TEST_F(EvidenceCollectorTest, WhereAPythonProgramWasWhenAFatalSignalCame) {
          "Thread 0x2 (most recent call first):\n"
          "  File \"/v/site-packages/torch/distributed/c10d.py\", line 9 in all_reduce\n"
          "  File \"/me/train.py\", line 40 in main\n";
-  const auto place = LastPlace(directory_, owner, worker, SIGABRT);
+  v1::WorkerExit aborted, killed;
+  aborted.set_signal(SIGABRT);
+  killed.set_signal(SIGKILL);
+  const auto place = LastPlace(directory_, owner, worker, aborted);
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->summary(), "pid 17: gone; Python: waits in all_reduce, train.py:40 in main");
   // What it started may have died of it; the worker itself did not.
-  EXPECT_FALSE(LastPlace(directory_, owner, worker, 0).has_value());
-  EXPECT_FALSE(LastPlace(directory_, owner, worker, SIGKILL).has_value());
-  EXPECT_FALSE(LastPlace(directory_, {3, 5, 8}, worker, SIGABRT).has_value());
+  EXPECT_FALSE(LastPlace(directory_, owner, worker, v1::WorkerExit()).has_value());
+  EXPECT_FALSE(LastPlace(directory_, owner, worker, killed).has_value());
+  EXPECT_FALSE(LastPlace(directory_, {3, 5, 8}, worker, aborted).has_value());
+}
+
+TEST_F(EvidenceCollectorTest, WhereAPythonProgramEndedItself) {
+  std::ofstream(StackFilePath(directory_, 3, 4))
+      << "sys.exit(3) in process 17\nStack (most recent call first):\n"
+         "  File \"/run/warm/sitecustomize.py\", line 9 in exit\n"
+         "  File \"/usr/lib/python3.11/argparse.py\", line 90 in error\n"
+         "  File \"/me/train.py\", line 8 in main\n"
+         "Thread 0x1 (most recent call first):\n  File \"/me/other.py\", line 1 in clean_up\n"
+         "sys.exit(3) in process 18\nStack (most recent call first):\n"
+         "  File \"/me/child.py\", line 1 in child\n";
+  const PageOwner owner{3, 4, 8};
+  v1::WorkerExit exit;
+  exit.set_exit_code(3);
+  const auto place = LastPlace(directory_, owner, {0, 4, 17}, exit);
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(place->python_where(), "train.py:8 in main");
+  exit.set_exit_code(2);
+  EXPECT_FALSE(LastPlace(directory_, owner, {0, 4, 17}, exit).has_value()) << "one that was caught";
+  exit.set_exit_code(3);
+  EXPECT_FALSE(LastPlace(directory_, owner, {0, 4, 19}, exit).has_value());
 }
 
 TEST(NativeStacks, EndAtTheDeadline) {

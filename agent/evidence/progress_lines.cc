@@ -2,10 +2,25 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
 namespace cadre::agent {
+namespace {
+
+bool IsMetricName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxMetricName || !absl::ascii_isalpha(name[0]) ||
+      name == "step" || name == "samples_per_second" || name == "total") {
+    return false;
+  }
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(c) && c != '_' && c != '.' && c != '/') return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
   ProgressLine parsed;
@@ -28,6 +43,13 @@ std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
     } else if (parts.first == "loss" && absl::SimpleAtod(parts.second, &number)) {
       // A loss that is not a number is what its reader most wants to see.
       progress.set_loss(number);
+      any = true;
+    } else if (parts.first == "total" && absl::SimpleAtoi(parts.second, &step)) {
+      parsed.extra.total = step;
+      any = true;
+    } else if (IsMetricName(parts.first) && absl::SimpleAtod(parts.second, &number) &&
+               parsed.extra.metrics.size() < kMaxMetrics) {
+      parsed.extra.metrics[std::string(parts.first)] = number;
       any = true;
     }
   }

@@ -15,8 +15,19 @@ TEST(ParseProgressLine, AllNames_AnyOrder_AreTaken) {
   EXPECT_EQ(progress->progress.loss(), 0.125);
 }
 
-TEST(ParseProgressLine, UnknownNames_AreLeftOut) {
-  const auto progress = ParseProgressLine("epoch=3 step=7 note=a=b\r");
+TEST(ParseProgressLine, FiguresOfTheProgramsOwn) {
+  const auto progress = ParseProgressLine("step=7 total=90 lr=3e-4 eval/acc=0.5 9x=1 a-b=1 note=x");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->extra.total, 90u);
+  EXPECT_EQ(progress->extra.metrics,
+            (std::map<std::string, double>{{"lr", 3e-4}, {"eval/acc", 0.5}}));
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += "m" + std::to_string(i) + "=1 ";
+  EXPECT_EQ(ParseProgressLine(many)->extra.metrics.size(), kMaxMetrics);
+}
+
+TEST(ParseProgressLine, WhatIsNoNumber_IsLeftOut) {
+  const auto progress = ParseProgressLine("step=7 note=a=b\r");
   ASSERT_TRUE(progress.has_value());
   EXPECT_EQ(progress->progress.step(), 7u);
   EXPECT_TRUE(progress->has_step);

@@ -71,6 +71,8 @@ std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_
     progress.set_step(watched.progress->step());
   }
   watched.progress = progress;
+  if (parsed->extra.total != 0) watched.extra.total = parsed->extra.total;
+  if (!parsed->extra.metrics.empty()) watched.extra.metrics = parsed->extra.metrics;
   std::vector<AgentEvent> events = {WorkerProgress{generation_, std::move(progress), now}};
   if (!parsed->has_step) events.push_back(WorkerAlive{generation_, local_rank, now});
   return events;
@@ -147,6 +149,15 @@ std::vector<AgentEvent> ProgressWatch::Poll(MonoTime now) {
   }
   PollOutput(now, events);
   return events;
+}
+
+ProgressExtra ProgressWatch::Extra() const {
+  ProgressExtra extra;
+  for (const auto& [local_rank, watched] : workers_) {
+    extra.total = std::max(extra.total, watched.extra.total);
+    if (extra.metrics.empty()) extra.metrics = watched.extra.metrics;
+  }
+  return extra;
 }
 
 std::vector<v1::Progress> ProgressWatch::Newest() const {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -94,6 +95,17 @@ ScopedFd OpenStackFile(const std::string& path) {
   return ScopedFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
+// The file's end from the last heading like this on. Empty: there is none.
+std::string LastBehind(const std::string& stack_file, absl::string_view heading) {
+  const ScopedFd file = OpenStackFile(stack_file);
+  if (!file.ok()) return "";
+  const int64_t size = SizeOf(file);
+  const std::string text =
+      ReadBetween(file, std::max<int64_t>(0, size - int64_t{kMaxDumpBytes}), size);
+  const size_t found = absl::string_view(text).rfind(heading);
+  return found == text.npos ? "" : text.substr(found);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stack_file,
@@ -117,13 +129,22 @@ absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stac
 }
 
 std::string FatalStackIn(const std::string& stack_file) {
-  const ScopedFd file = OpenStackFile(stack_file);
-  if (!file.ok()) return "";
-  const int64_t size = SizeOf(file);
-  const std::string text =
-      ReadBetween(file, std::max<int64_t>(0, size - int64_t{kMaxDumpBytes}), size);
-  const size_t fatal = text.rfind("Fatal Python error: ");
-  return fatal == text.npos ? "" : text.substr(fatal);
+  return LastBehind(stack_file, "Fatal Python error: ");
+}
+
+std::string ExitStackIn(const std::string& stack_file, pid_t process, int status) {
+  std::string stack;
+  const std::string behind =
+      LastBehind(stack_file, absl::StrCat("sys.exit(", status, ") in process ", process, "\n"));
+  for (const absl::string_view line : absl::StrSplit(behind, '\n')) {
+    // Others' stacks may follow.
+    if (absl::StartsWith(line, "  ")) {
+      absl::StrAppend(&stack, line, "\n");
+    } else if (!stack.empty()) {
+      break;
+    }
+  }
+  return stack;
 }
 
 }  // namespace cadre::agent

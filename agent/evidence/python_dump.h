@@ -30,6 +30,10 @@ absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stac
 // did.
 std::string FatalStackIn(const std::string& stack_file);
 
+// The stack at which the process called sys.exit() with this status, as the hook notes it. Empty:
+// it did not.
+std::string ExitStackIn(const std::string& stack_file, pid_t process, int status);
+
 }  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_PYTHON_DUMP_H_

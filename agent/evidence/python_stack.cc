@@ -60,6 +60,10 @@ std::string WaitOf(const PythonFrame& frame) {
       IsOneOf(kCollectives, frame.function)) {
     return frame.function;
   }
+  // Cadre's own module, also as a backend of PyTorch's.
+  if (absl::StrContains(frame.file, "/cadre/_") && IsOneOf(kCollectives, frame.function)) {
+    return frame.function;
+  }
   if (absl::EndsWith(frame.file, "torch/nn/parallel/distributed.py") &&
       IsOneOf(kDataParallel, frame.function)) {
     return absl::StrCat("DistributedDataParallel.", frame.function);
@@ -91,9 +95,11 @@ std::vector<PythonFrame> MainThreadOf(absl::string_view text) {
 PythonPlace PlaceOf(const std::vector<PythonFrame>& frames, const SourceReader& source) {
   PythonPlace place;
   if (frames.empty()) return place;
-  const auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& frame) {
-    return !rpc::IsInstalledPython(frame.file);
-  });
+  rpc::OwnPython program;
+  std::for_each(frames.rbegin(), frames.rend(),
+                [&](const PythonFrame& frame) { program.See(frame); });
+  const auto own = std::find_if(frames.begin(), frames.end(),
+                                [&](const PythonFrame& frame) { return program.Has(frame.file); });
   std::string line;
   if (own != frames.end()) {
     place.where = Text(*own);

@@ -1,7 +1,9 @@
 #include "agent/evidence/rank_stack.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "base/utf8.h"
@@ -24,7 +26,11 @@ bool IsCut(absl::string_view dump) {
 void AddFrames(absl::string_view dump, const SourceReader& source, v1::RankStack* stack) {
   size_t sources = 0;
   stack->set_cut(IsCut(dump));
-  for (const PythonFrame& frame : MainThreadOf(dump)) {
+  const std::vector<PythonFrame> frames = MainThreadOf(dump);
+  rpc::OwnPython program;
+  std::for_each(frames.rbegin(), frames.rend(),
+                [&](const PythonFrame& frame) { program.See(frame); });
+  for (const PythonFrame& frame : frames) {
     if (static_cast<size_t>(stack->frames_size()) == kMaxStackFrames) {
       stack->set_cut(true);
       return;
@@ -33,7 +39,7 @@ void AddFrames(absl::string_view dump, const SourceReader& source, v1::RankStack
     said->set_file(Name(frame.file));
     said->set_line(static_cast<uint32_t>(frame.line));
     said->set_function(Name(frame.function));
-    said->set_own(!rpc::IsInstalledPython(frame.file));
+    said->set_own(program.Has(frame.file));
     if (said->own() && sources++ < kMaxSourceLines) {
       said->set_source(source(frame.file, frame.line));
     }

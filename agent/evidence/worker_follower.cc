@@ -39,9 +39,9 @@ std::vector<AgentEvent> WorkerFollower::OnLines(uint32_t local_rank, absl::strin
 
 std::optional<v1::RankEvidence> WorkerFollower::LastPlaceOf(uint32_t local_rank,
                                                             const NodeWorker& worker,
-                                                            int signal) const {
+                                                            const v1::WorkerExit& exit) const {
   return LastPlace(directory_, {generation_, static_cast<int>(worker.rank)},
-                   {local_rank, worker.rank, worker.pid}, signal);
+                   {local_rank, worker.rank, worker.pid}, exit);
 }
 
 void WorkerFollower::Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,

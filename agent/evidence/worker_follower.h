@@ -38,12 +38,13 @@ class WorkerFollower {
   std::vector<AgentEvent> OnLines(uint32_t local_rank, absl::string_view lines, MonoTime now);
   // What pages and files say that they did not say before.
   std::vector<AgentEvent> Poll(MonoTime now) { return watch_.Poll(now); }
+  ProgressExtra Extra() const { return watch_.Extra(); }
   // The newest progress of each worker that showed any.
   std::vector<v1::Progress> Newest() const { return watch_.Newest(); }
 
-  // Where a worker that has ended was; by this signal, or 0.
+  // Where a worker that has ended like this was.
   std::optional<v1::RankEvidence> LastPlaceOf(uint32_t local_rank, const NodeWorker& worker,
-                                              int signal) const;
+                                              const v1::WorkerExit& exit) const;
   // Looks at those that run. Cancels what it still looks at.
   void Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,
                const RunLogs& logs);

@@ -90,11 +90,11 @@ TEST_F(WorkerFollowerTest, LogFilesAreLeftAloneWhereNobodyWaitsForOutput) {
 TEST_F(WorkerFollowerTest, WhereAWorkerWasIsOnItsPage) {
   follower_.Begin(3, Workers(), true);
   const NodeWorkersByRank workers = Workers();
-  EXPECT_FALSE(follower_.LastPlaceOf(0, workers.at(0), 0).has_value());
+  EXPECT_FALSE(follower_.LastPlaceOf(0, workers.at(0), {}).has_value());
   auto page = progress::ProgressPage::Create(directory_, {3, 4, 8});
   ASSERT_OK(page);
   (*page)->Enter(WorkerPhase::kBackward, 17);
-  const auto last = follower_.LastPlaceOf(0, workers.at(0), 0);
+  const auto last = follower_.LastPlaceOf(0, workers.at(0), {});
   ASSERT_TRUE(last.has_value());
   EXPECT_THAT(last->summary(), HasSubstr("step 17"));
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -313,15 +314,16 @@ absl::StatusOr<std::vector<Frame>> Client::Read() {
 }
 
 absl::Status Client::State::ReadSocket(bool* closed) {
-  std::string chunk(kChunkBytes, '\0');
+  // Not made zero: mostly a few bytes of it are used.
+  const std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
   for (size_t total = 0; total < kMaxReadBytes;) {
-    const ssize_t n = recv(socket.get(), &chunk[0], chunk.size(), MSG_DONTWAIT);
+    const ssize_t n = recv(socket.get(), chunk.get(), kChunkBytes, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (n < 0) return absl::UnavailableError(strerror(errno));
     *closed = n == 0;
     if (n == 0) break;
-    reader.Append(absl::string_view(chunk.data(), static_cast<size_t>(n)));
+    reader.Append(absl::string_view(chunk.get(), static_cast<size_t>(n)));
     total += static_cast<size_t>(n);
   }
   return absl::OkStatus();

@@ -189,7 +189,7 @@ struct ExitedFrame {
   std::string exec_step;
   bool out_of_memory = false;
   uint64_t memory_limit = 0;  // of the supervisor's cgroup, which was reached; 0: not that
-  std::string last_lines;     // at most 4 KiB of stderr (stdout where that is empty)
+  std::string last_lines;     // at most 64 KiB of stderr (stdout where that is empty)
   std::string error_json;     // at most 64 KiB
 };
 struct OutputFrame {

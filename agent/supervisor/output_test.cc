@@ -117,11 +117,11 @@ TEST(OutputTest, LastLinesAreStdoutWhereStderrIsEmpty) {
 
 TEST(OutputTest, LastLinesStartAtALineAndKeepTheirLimit) {
   SupervisorRig rig;
-  const ExitedFrame exited = rig.Run(rig.Shell("seq 1 5000 >&2"));
+  const ExitedFrame exited = rig.Run(rig.Shell("seq 1 50000 >&2"));
   EXPECT_LE(exited.last_lines.size(), kMaxTailBytes);
   EXPECT_GT(exited.last_lines.size(), kMaxTailBytes - 10);
-  EXPECT_THAT(exited.last_lines, EndsWith("\n4999\n5000\n"));
-  EXPECT_EQ(exited.last_lines.find('\n'), 4u) << "not cut in the middle of a number";
+  EXPECT_THAT(exited.last_lines, EndsWith("\n49999\n50000\n"));
+  EXPECT_EQ(exited.last_lines.find('\n'), 5u) << "not cut in the middle of a number";
 }
 
 TEST(OutputTest, ALineWithoutAnEndIsPassedOn) {

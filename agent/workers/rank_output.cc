@@ -17,25 +17,40 @@ std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fi
                                                {"${local_rank}", absl::StrCat(fields.local_rank)}});
 }
 
-void LineAssembler::EndLine(std::string& out, absl::string_view marker) {
-  absl::StrAppend(&out, prefix_, line_, marker, "\n");
+void LineAssembler::EndLine(std::string& out, absl::string_view end) {
+  absl::StrAppend(&out, prefix_, line_, end);
   line_.clear();
+  overwritten_ = false;
+}
+
+void LineAssembler::AfterReturn(char next, std::string& out) {
+  after_return_ = false;
+  if (returns_ == Returns::kOverwrites && next != '\n') {
+    line_.clear();
+    overwritten_ = true;
+  } else if (returns_ == Returns::kKept && next == '\n' && line_.empty()) {
+    out += '\n';  // what was before is out, with the carriage return
+  } else if (next == '\n') {
+    EndLine(out, "\n");
+  } else if (!line_.empty()) {
+    EndLine(out, "\r");
+  }
 }
 
 std::string LineAssembler::Add(absl::string_view bytes, uint32_t dropped) {
   std::string out;
   if (dropped != 0) {
-    if (!line_.empty()) EndLine(out, kSplitMarker);
+    if (!line_.empty()) EndLine(out, absl::StrCat(kSplitMarker, "\n"));
     absl::StrAppend(&out, prefix_, "[", dropped, " bytes left out here; the log file has them]\n");
     after_return_ = false;
   }
   while (!bytes.empty()) {
-    if (after_return_ && bytes.front() == '\n') {
-      bytes.remove_prefix(1);
-      after_return_ = false;
+    if (after_return_) {
+      const bool ended = bytes.front() == '\n';
+      AfterReturn(bytes.front(), out);
+      if (ended) bytes.remove_prefix(1);
       continue;
     }
-    after_return_ = false;
     const size_t end = bytes.find_first_of("\r\n");
     CADRE_CHECK(line_.size() <= kMaxOutputLine, "a line of ", line_.size(), " bytes");
     const size_t room = kMaxOutputLine - line_.size();
@@ -44,20 +59,22 @@ std::string LineAssembler::Add(absl::string_view bytes, uint32_t dropped) {
     bytes.remove_prefix(take);
     if (bytes.empty()) break;
     if (take != end) {  // the line is full and goes on
-      EndLine(out, kSplitMarker);
+      EndLine(out, absl::StrCat(kSplitMarker, "\n"));
       continue;
     }
     after_return_ = bytes.front() == '\r';
     bytes.remove_prefix(1);
-    EndLine(out, "");
+    if (!after_return_) EndLine(out, "\n");
   }
+  // Whoever reads a pipe sees the state of a progress bar when it is written.
+  if (after_return_ && returns_ == Returns::kKept && !line_.empty()) EndLine(out, "\r");
   return out;
 }
 
 std::string LineAssembler::Finish() {
   std::string out;
-  if (!line_.empty()) EndLine(out, "");
-  after_return_ = false;
+  if (!line_.empty()) EndLine(out, "\n");
+  after_return_ = overwritten_ = false;
   return out;
 }
 

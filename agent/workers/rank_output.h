@@ -30,23 +30,36 @@ std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fi
 
 class LineAssembler {
  public:
-  explicit LineAssembler(std::string prefix = "") : prefix_(std::move(prefix)) {}
+  // What a carriage return does to what was written before it in the line, as progress bars use it.
+  enum class Returns {
+    kKept,       // it comes out, with its prefix and the carriage return: for pipes
+    kOverwrites  // it goes: current() has what the line shows now, for who draws that
+  };
+  explicit LineAssembler(std::string prefix = "", Returns returns = Returns::kKept)
+      : prefix_(std::move(prefix)), returns_(returns) {}
 
-  // The lines that `bytes` completes, each with prefix and '\n'. A carriage return alone ends a
-  // line too: progress bars come out one state a line. `dropped` bytes were lost before these.
+  // The lines that `bytes` completes, each with prefix and '\n'. `dropped` bytes were lost before
+  // these.
   std::string Add(absl::string_view bytes, uint32_t dropped = 0);
 
   const std::string& prefix() const { return prefix_; }
+  // Of a line that is being overwritten, without the prefix; else empty.
+  absl::string_view current() const {
+    return overwritten_ || after_return_ ? absl::string_view(line_) : "";
+  }
 
   // What is left of a last line that has no end; empty when there is none.
   std::string Finish();
 
  private:
-  void EndLine(std::string& out, absl::string_view marker);
+  void EndLine(std::string& out, absl::string_view end);
+  void AfterReturn(char next, std::string& out);
 
   std::string prefix_;
-  std::string line_;  // at most kMaxOutputLine
-  bool after_return_ = false;
+  Returns returns_;
+  std::string line_;           // at most kMaxOutputLine
+  bool after_return_ = false;  // the last byte was one
+  bool overwritten_ = false;   // the line has been, at least once
 };
 
 }  // namespace cadre::agent

@@ -29,17 +29,46 @@ TEST(LineAssembler, Add_PiecesOfLines_GiveWholeLinesOnly) {
   EXPECT_EQ(lines.Finish(), "");
 }
 
-TEST(LineAssembler, Add_CarriageReturns_EndLinesOnce) {
+TEST(LineAssembler, Add_CarriageReturns_ComeOutAsTheyAre) {
   LineAssembler lines("> ");
-  EXPECT_EQ(lines.Add("10%\r20%\r"), "> 10%\n> 20%\n");
-  EXPECT_EQ(lines.Add("\nwindows\r\nunix\n"), "> windows\n> unix\n");
+  EXPECT_EQ(lines.Add("10%\r20%\r"), "> 10%\r> 20%\r");
+  EXPECT_EQ(lines.current(), "");
+  EXPECT_EQ(lines.Add("30%\ndone\n"), "> 30%\n> done\n");
+  EXPECT_EQ(lines.Add("windows\r\nunix\n"), "> windows\n> unix\n");
+  // As tqdm writes.
+  EXPECT_EQ(lines.Add("\r 1/3"), "");
+  EXPECT_EQ(lines.Add("\r 2/3"), ">  1/3\r");
+  EXPECT_EQ(lines.Add("\r 3/3\n"), ">  2/3\r>  3/3\n");
 }
 
 TEST(LineAssembler, Add_ReturnAtTheEndOfAPiece_TakesTheNewlineOfTheNext) {
   LineAssembler lines("> ");
-  EXPECT_EQ(lines.Add("a\r"), "> a\n");
-  EXPECT_EQ(lines.Add("\n"), "");
+  EXPECT_EQ(lines.Add("a\r"), "> a\r");
+  EXPECT_EQ(lines.Add("\n"), "\n");
   EXPECT_EQ(lines.Add("\n"), "> \n");
+}
+
+// An hour of four bars is one line.
+TEST(LineAssembler, Add_LinesThatAreOverwritten_AreShownByWhoDraws) {
+  LineAssembler lines("> ", LineAssembler::Returns::kOverwrites);
+  EXPECT_EQ(lines.Add("begins\n"), "> begins\n");
+  for (int i = 0; i < 1000; ++i) {
+    const std::string state = absl::StrCat("\r\x1b[32m", i, "/1000\x1b[0m");
+    EXPECT_EQ(lines.Add(state), "");
+    EXPECT_EQ(lines.current(), state.substr(1));
+  }
+  EXPECT_EQ(lines.Add("\r1000/1000\n"), "> 1000/1000\n");
+  EXPECT_EQ(lines.current(), "");
+  EXPECT_EQ(lines.Add("windows\r\nno bar"), "> windows\n");
+  EXPECT_EQ(lines.current(), "");
+  // The return may come behind the text, too.
+  lines.Finish();
+  EXPECT_EQ(lines.Add("1%\r"), "");
+  EXPECT_EQ(lines.current(), "1%");
+  EXPECT_EQ(lines.Add("2%\r"), "");
+  EXPECT_EQ(lines.current(), "2%");
+  EXPECT_EQ(lines.Finish(), "> 2%\n");
+  EXPECT_EQ(lines.current(), "");
 }
 
 TEST(LineAssembler, Add_LineOverTheLimit_IsSplitAndNothingIsLost) {

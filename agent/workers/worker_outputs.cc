@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace cadre::agent {
 namespace {
@@ -36,8 +37,13 @@ void WorkerOutputs::KeepOnly(const std::set<uint32_t>& kept) {
 void WorkerOutputs::Begin(const PrefixFields& of) {
   Flush(of.local_rank);
   const std::string prefix = LinePrefix(prefix_template_, of);
+  const auto returns = [this](bool to_stderr) {
+    return display_.DrawsCurrentLines(to_stderr) ? LineAssembler::Returns::kOverwrites
+                                                 : LineAssembler::Returns::kKept;
+  };
   streams_.insert_or_assign(of.local_rank,
-                            Streams{LineAssembler(prefix), LineAssembler(prefix), LineAssembler()});
+                            Streams{LineAssembler(prefix, returns(false)),
+                                    LineAssembler(prefix, returns(true)), LineAssembler()});
 }
 
 std::string WorkerOutputs::Add(uint32_t local_rank, const supervisor::OutputFrame& frame) {
@@ -49,29 +55,44 @@ std::string WorkerOutputs::Add(uint32_t local_rank, const supervisor::OutputFram
   LineAssembler& assembler = to_stderr ? streams.standard_error : streams.standard_output;
   const std::string lines = assembler.Add(frame.bytes, frame.dropped);
   Show(lines, assembler, to_stderr);
+  ShowCurrent(local_rank, streams);
   return "";
+}
+
+void WorkerOutputs::ShowCurrent(uint32_t local_rank, Streams& streams) {
+  // Bars go to standard error as a rule.
+  const LineAssembler& from =
+      streams.standard_error.current().empty() ? streams.standard_output : streams.standard_error;
+  const bool has = !from.current().empty();
+  if (!has && !streams.has_current) return;
+  streams.has_current = has;
+  display_.CurrentLine(local_rank, has ? absl::StrCat(from.prefix(), from.current()) : "");
 }
 
 void WorkerOutputs::Show(const std::string& lines, const LineAssembler& from, bool to_stderr) {
   if (lines.empty()) return;
   display_.WorkerLines(lines, to_stderr);
-  (to_stderr ? filtered_stderr_ : filtered_stdout_).Add(lines, from.prefix().size());
+  FilteredLines& filtered = to_stderr ? filtered_stderr_ : filtered_stdout_;
+  if (!filtered.wanted()) return;
+  // Each state of a progress bar is a line there.
+  filtered.Add(absl::StrReplaceAll(lines, {{"\r", "\n"}}), from.prefix().size());
 }
 
-void WorkerOutputs::Flush(Streams& streams) {
+void WorkerOutputs::Flush(uint32_t local_rank, Streams& streams) {
   for (const bool to_stderr : {false, true}) {
     LineAssembler& assembler = to_stderr ? streams.standard_error : streams.standard_output;
     Show(assembler.Finish(), assembler, to_stderr);
   }
+  ShowCurrent(local_rank, streams);
 }
 
 void WorkerOutputs::Flush(uint32_t local_rank) {
   const auto found = streams_.find(local_rank);
-  if (found != streams_.end()) Flush(found->second);
+  if (found != streams_.end()) Flush(local_rank, found->second);
 }
 
 void WorkerOutputs::FlushAll() {
-  for (auto& [local_rank, streams] : streams_) Flush(streams);
+  for (auto& [local_rank, streams] : streams_) Flush(local_rank, streams);
 }
 
 }  // namespace cadre::agent

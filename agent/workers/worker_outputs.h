@@ -31,7 +31,8 @@ class WorkerOutputs {
   // What the worker writes from now on has its prefix.
   void Begin(const PrefixFields& of);
 
-  // Shows the lines that this completes; of the progress descriptor's, returns them.
+  // Shows the lines that this completes, and the one that is being overwritten; of the progress
+  // descriptor's, returns them.
   std::string Add(uint32_t local_rank, const supervisor::OutputFrame& frame);
   // A last line may have no end.
   void Flush(uint32_t local_rank);
@@ -42,10 +43,12 @@ class WorkerOutputs {
     LineAssembler standard_output;
     LineAssembler standard_error;
     LineAssembler progress;
+    bool has_current = false;  // the display was told one
   };
 
   void Show(const std::string& lines, const LineAssembler& from, bool to_stderr);
-  void Flush(Streams& streams);
+  void ShowCurrent(uint32_t local_rank, Streams& streams);
+  void Flush(uint32_t local_rank, Streams& streams);
 
   const std::string prefix_template_;
   Display& display_;

@@ -36,6 +36,29 @@ TEST(WorkerOutputsTest, WholeLinesWithTheirWorkersPrefix) {
   EXPECT_EQ(display.standard_output, "[h:4] one\n[h:4] two\n");
 }
 
+TEST(WorkerOutputsTest, WhatIsOverwrittenIsTheRanksCurrentLine) {
+  RecordingDisplay display;
+  display.draws = true;
+  WorkerOutputs outputs({}, display);
+  outputs.Begin({"h", "default", 4, 0});
+  outputs.Add(0, Out(2, "\r1/3"));
+  outputs.Add(0, Out(2, "\r2/3"));
+  EXPECT_EQ(display.current[0], "[h:4] 2/3");
+  outputs.Add(0, Out(1, "a line\n"));
+  EXPECT_EQ(display.current[0], "[h:4] 2/3");
+  EXPECT_EQ(display.standard_error, "");
+  outputs.Add(0, Out(2, "\r3/3\n"));
+  EXPECT_EQ(display.current[0], "");
+  EXPECT_EQ(display.standard_error, "[h:4] 3/3\n");
+  outputs.Add(0, Out(2, "\r4/3"));
+  outputs.Flush(0);
+  EXPECT_EQ(display.current[0], "");
+  EXPECT_EQ(display.standard_error, "[h:4] 3/3\n[h:4] 4/3\n");
+  // A pipe gets what was written.
+  outputs.Add(0, Out(1, "1%\r2%\r"));
+  EXPECT_EQ(display.standard_output, "[h:4] a line\n[h:4] 1%\r[h:4] 2%\r");
+}
+
 TEST(WorkerOutputsTest, ProgressIsReturnedAndNotShown) {
   RecordingDisplay display;
   WorkerOutputs outputs({}, display);

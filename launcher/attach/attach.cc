@@ -23,6 +23,7 @@
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/endpoint.h"
 #include "launcher/environment/interruptible.h"
+#include "launcher/environment/launch_board.h"
 #include "launcher/slurm/node_address.h"
 #include "rendezvous/service/listening.h"
 #include "rpc/channels.h"
@@ -30,8 +31,8 @@
 namespace cadre::launcher {
 namespace {
 
-// Between two questions for a name that is not there yet.
-constexpr absl::Duration kNamePause = absl::Milliseconds(500);
+// Between two questions for a name that is not there yet, or a port that is not free yet.
+constexpr absl::Duration kPause = absl::Milliseconds(500);
 
 absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
   if (options.adopt_timeout > absl::ZeroDuration() &&
@@ -135,23 +136,36 @@ void AwaitName(const RunOptions& options, const std::function<void(const std::st
   while (!candidate.at.ok() && MonoNow() < until) {
     {
       const Interruptible wait;
-      absl::SleepFor(kNamePause);
+      absl::SleepFor(kPause);
     }
     candidate = LookUp(options, options.endpoints[0]);
   }
 }
 
-// Where the name of the first node is looked up as a loopback address there (Debian's 127.0.1.1 in
-// /etc/hosts), the address under which the second one reaches it. A node that is told to serve does
-// so, or it says why it cannot.
+// The address under which the second node reaches this one, the first; or else by the default
+// route. Empty: it does not leave this machine.
+std::string AddressForTheOthers(const RunOptions& options, int port) {
+  if (options.expected_nodes.size() > 1) {
+    const absl::StatusOr<ResolvedEndpoint> other =
+        LookUp(options, {options.expected_nodes[1], port}).at;
+    if (other.ok() && other->loopback) return "";
+    if (other.ok()) return AddressTowards(other->address, other->port);
+  }
+  return AddressTowardsOthers();
+}
+
+// A node that is told to serve does so, or it says why it cannot. Where the name of the first node
+// is looked up as a loopback address there (Debian's 127.0.1.1 in /etc/hosts), it is reached under
+// another one; so it is where it tells the others which, and its name is not its own.
 absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
+  const int port = options.endpoints[0].port;
+  if (options.by_board && (!candidate.at.ok() || !candidate.at->here)) {
+    const std::string own = AddressForTheOthers(options, port);
+    if (!own.empty()) candidate.at = Resolve({own, port});
+  }
   RETURN_IF_ERROR(candidate.at.status());
   if (candidate.at->loopback && options.expected_nodes.size() > 1) {
-    const absl::StatusOr<ResolvedEndpoint> other =
-        LookUp(options, {options.expected_nodes[1], candidate.at->port}).at;
-    const std::string own = other.ok() && !other->loopback
-                                ? AddressTowards(other->address, other->port)
-                                : std::string();
+    const std::string own = AddressForTheOthers(options, port);
     if (!own.empty()) candidate.at->address = own;
     candidate.at->loopback = own.empty();
   }
@@ -160,6 +174,39 @@ absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
       "this node is to serve the rendezvous as ", candidate.name, ", but ", candidate.at->address,
       " is no address of it; name one of its own, the same on every node: --rdzv-endpoint "
       "HOST[:PORT]"));
+}
+
+// Where somebody has the port already, another one does for nodes that are told which.
+absl::Status FindFreePort(const RunOptions& options, Candidate& candidate) {
+  const std::string& host = options.bind_host.empty() ? candidate.at->address : options.bind_host;
+  if (!absl::IsAlreadyExists(service::CheckListen(host, candidate.at->port))) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const service::Listening free, service::Listen(host, 0));
+  candidate.at->port = free.port;
+  candidate.name = service::HostPort(candidate.host, free.port);
+  return absl::OkStatus();
+}
+
+// As the others are to connect to it. A certificate is for a name, which all then have to know.
+std::string PublicName(const RunOptions& options, const Candidate& candidate) {
+  return options.tls_dir.empty() || candidate.at->loopback
+             ? service::HostPort(candidate.at->address, candidate.at->port)
+             : candidate.name;
+}
+
+// By a node that does not serve: where the one that does is.
+absl::StatusOr<Endpoint> ServerOf(const RunOptions& options, const LaunchBoard& board,
+                                  const std::function<void(const std::string&)>& say) {
+  const Interruptible wait;
+  ASSIGN_OR_RETURN(
+      const std::string at,
+      board.AwaitServer(FromProto(options.job.rendezvous().join_timeout()), [&] {
+        say(absl::StrCat("waiting for ", options.endpoints[0].host,
+                         " to say where it serves the rendezvous (", board.Where(),
+                         "); the nodes must share the home directory, or be given --token-file"));
+      }));
+  return ParseEndpoint(at, options.endpoints[0].port);
 }
 
 // Many a machine looks its own name up as a loopback address (Debian's 127.0.1.1), and all others
@@ -205,6 +252,50 @@ absl::StatusOr<FoundToken> TokenFor(const RunOptions& options, Attachment& attac
     return LaunchToken(options.launch, attachment);
   }
   return FindToken(options.token_file, first.host, first.port, attachment.loopback);
+}
+
+// Whoever has the port may let it go: the others of this job wait as long as that for this node.
+absl::Status ServeWhenFree(const RunOptions& options, const service::ServerOptions& listen,
+                           const std::function<void(const std::string&)>& say,
+                           Attachment& attachment) {
+  const absl::Duration patience = FromProto(options.job.rendezvous().join_timeout());
+  const MonoTime until = MonoNow() + patience;
+  absl::Status served = Serve(options, listen, attachment);
+  if (absl::IsAlreadyExists(served)) {
+    say(absl::StrCat("port ", listen.port, " on ", listen.host,
+                     " is in use; this node is to serve there, and tries again for ",
+                     ShortDuration(patience)));
+  }
+  while (absl::IsAlreadyExists(served) && MonoNow() < until) {
+    {
+      const Interruptible wait;
+      absl::SleepFor(kPause);
+    }
+    served = Serve(options, listen, attachment);
+  }
+  return served;
+}
+
+// Where a server may be, which on a node that is to serve is known to be its own.
+absl::StatusOr<std::vector<Candidate>> FindCandidates(
+    const RunOptions& options, const std::function<void(const std::string&)>& say,
+    Attachment& attachment) {
+  if (options.by_board) {
+    ASSIGN_OR_RETURN(LaunchBoard board, LaunchBoard::Open(options.launch));
+    attachment.board.emplace(std::move(board));
+  }
+  if (options.by_board && options.serves != true) {
+    ASSIGN_OR_RETURN(const Endpoint server, ServerOf(options, *attachment.board, say));
+    return std::vector<Candidate>{LookUp(options, server)};
+  }
+  std::vector<Candidate> candidates = LookUp(options);
+  if (options.serves == true) {
+    AwaitName(options, say, candidates[0]);
+    RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+    if (options.by_board) RETURN_IF_ERROR(FindFreePort(options, candidates[0]));
+  }
+  for (Candidate& candidate : candidates) OpenToOthers(options, candidate);
+  return candidates;
 }
 
 absl::Status StandAlone(const RunOptions& options, Attachment& attachment) {
@@ -253,12 +344,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   rpc::QuietGrpcLog();
   agent::GrpcLinkOptions link;
   std::string routed;
-  std::vector<Candidate> candidates = LookUp(options);
-  if (options.serves == true) {
-    AwaitName(options, say, candidates[0]);
-    RETURN_IF_ERROR(ServeHere(options, candidates[0]));
-  }
-  for (Candidate& candidate : candidates) OpenToOthers(options, candidate);
+  ASSIGN_OR_RETURN(std::vector<Candidate> candidates, FindCandidates(options, say, attachment));
   for (const Candidate& candidate : candidates) {
     absl::StrAppend(&attachment.endpoint, attachment.endpoint.empty() ? "" : ",", candidate.name);
     attachment.loopback = attachment.loopback && candidate.at.ok() && candidate.at->loopback;
@@ -289,11 +375,15 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
       continue;
     const service::ServerOptions listen = Listen(options, candidate, token, link.security);
     const absl::Status served =
-        etcd.has_value() ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
-                         : Serve(options, listen, attachment);
+        etcd.has_value()         ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
+        : options.serves == true ? ServeWhenFree(options, listen, say, attachment)
+                                 : Serve(options, listen, attachment);
     if (served.ok()) {
       attachment.serves = candidate.name;
       attachment.only_here = OnlyHere(candidate);
+      if (attachment.board) {
+        RETURN_IF_ERROR(attachment.board->Serves(PublicName(options, candidate)));
+      }
       break;
     }
     // A node that was told to serve must not join a stranger who has the port.

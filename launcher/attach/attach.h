@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "agent/link/server_link.h"
 #include "launcher/attach/security.h"
+#include "launcher/environment/launch_board.h"
 #include "launcher/flags/run_options.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/log/etcd_client.h"
@@ -35,8 +36,10 @@ struct Attachment {
   // What --token-file gave, where it was named and is needed; it can be read but once where that is
   // the standard input.
   std::string token;
-  // The file with the launch's token; whoever serves removes it at the end. Empty: there is none.
+  // The file with the launch's token, and what its nodes told each other; whoever serves removes
+  // both at the end. Empty, nothing: there is none.
   std::string launch_token_file;
+  std::optional<LaunchBoard> board;
   // Address under which other nodes reach this one's workers.
   std::string address;
   // All nodes are on this machine.

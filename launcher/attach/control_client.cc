@@ -50,8 +50,8 @@ absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
   return absl::UnavailableError(
       absl::StrCat(agent::DescribeEnd(endpoint, said, false).message(),
                    nobody ? "; is 'cadre server' running there? --server names another one; "
-                            "'cadre run --standalone' has none, but a dashboard (--http), and "
-                            "files that 'why' and 'timeline' read when it is over (--log-dir)"
+                            "jobs of 'cadre run --standalone' have none, and need none: 'status', "
+                            "'why' and 'logs' find them on their machine"
                           : ""));
 }
 

@@ -34,6 +34,16 @@ absl::StatusOr<bool> AsksForJson(absl::string_view output) {
       absl::StrCat("--output: expected plain or json, got '", output, "'"));
 }
 
+bool OnTerminal() {
+  const char* term = getenv("TERM");
+  return isatty(STDOUT_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
+}
+
+bool ShowsColor() {
+  const char* no_color = getenv("NO_COLOR");
+  return OnTerminal() && (no_color == nullptr || no_color[0] == '\0');
+}
+
 int Print(absl::string_view text) {
   const bool written = fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (fflush(stdout) == 0 && written) return 0;

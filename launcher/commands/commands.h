@@ -3,6 +3,7 @@
 #define CADRE_LAUNCHER_COMMANDS_COMMANDS_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace cadre::launcher {
 
 // In the order in which the help lists them.
 const std::vector<Command>& AllCommands();
+// That one alone; nullopt: there is none of that name.
+std::optional<Command> FindCommand(absl::string_view name);
 
 Command RunCommand();
 Command ServerCommand();
@@ -39,6 +42,11 @@ Command VersionCommand();
 
 // Says "cadre: TEXT" on standard error and returns `status`.
 int Fail(int status, absl::string_view text);
+
+// Whether standard output is a terminal that understands more than lines; and colours, which
+// NO_COLOR refuses.
+bool OnTerminal();
+bool ShowsColor();
 
 // Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
 int Print(absl::string_view text);

@@ -1,70 +1,147 @@
 #include "launcher/commands/job_source.h"
 
-#include <cstddef>
-#include <string>
+#include <filesystem>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "google/protobuf/util/json_util.h"
-#include "launcher/attach/control_client.h"
-#include "launcher/spec/text_file.h"
 
 namespace cadre::launcher {
 namespace {
 
-// Of a large job's timeline.
-constexpr size_t kMaxJsonBytes = size_t{256} << 20;
+bool Given(const Settings& settings, const char* flag) { return settings.Get(flag).has_value(); }
 
-absl::Status Broken(const std::string& path, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat(path, " is broken, or no file of cadre run: ", why));
-}
-
-absl::Status ReadJson(const std::string& path, google::protobuf::Message* message) {
-  ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kMaxJsonBytes));
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(content, message, options);
-  if (parsed.ok()) return absl::OkStatus();
-  // Lines of the file follow the first one.
-  const std::string text(parsed.message());
-  return Broken(path, absl::string_view(text).substr(0, text.find('\n')));
+// Where files are looked for.
+std::vector<std::string> LogDirectories(const Settings& settings) {
+  const std::string given = settings.GetOr("log-dir", "");
+  if (given.empty()) return KnownLogDirectories();
+  return {std::filesystem::absolute(given).lexically_normal()};
 }
 
 }  // namespace
 
 std::vector<Flag> JobSourceFlags() {
   std::vector<Flag> flags = ControlFlags();
-  flags.push_back({"log-dir", "DIR", "Ask no server: read what a run that is over left there."});
+  flags.push_back({"log-dir", "DIR",
+                   "Ask no server: read what a run left there [./logs and the directories used "
+                   "last, where no server "
+                   "knows the job]."});
+  flags.push_back({"run", "N",
+                   "Ask no server: the run with this number, 'previous', or the one that began "
+                   "then, as 'cadre status "
+                   "JOB --log-dir DIR' lists them [the newest]."});
   return flags;
 }
 
-absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory) {
-  v1::Verdict verdict;
-  const std::string path = directory + "/verdict.json";
-  const absl::Status read = ReadJson(path, &verdict);
-  if (absl::IsNotFound(read)) {
-    return absl::NotFoundError(absl::StrCat(
-        path, " is not there: the job has not ended yet, had another --log-dir, or another name"));
-  }
-  RETURN_IF_ERROR(read);
-  if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return Broken(path, "it has no outcome");
-  return verdict;
+bool NamesSource(const Settings& settings) {
+  return Given(settings, "server") || Given(settings, "log-dir") || Given(settings, "run");
 }
 
-absl::StatusOr<v1::JobStatus> FindJob(const Settings& settings, const std::string& job) {
-  const std::string log_dir = settings.GetOr("log-dir", "");
-  if (log_dir.empty()) {
-    ASSIGN_OR_RETURN(const auto client, ControlClient::Connect(settings));
-    return client->Get(job);
+absl::StatusOr<JobSource> JobSource::Of(const Settings& settings, const std::string& job) {
+  JobSource source(job);
+  if (Given(settings, "log-dir") || Given(settings, "run")) {
+    RETURN_IF_ERROR(source.UseFiles(settings));
+    return source;
   }
-  v1::JobStatus status;
-  status.set_name(job);
-  const std::string directory = absl::StrCat(log_dir, "/", job);
-  ASSIGN_OR_RETURN(*status.mutable_verdict(), ReadVerdict(directory));
-  RETURN_IF_ERROR(ReadJson(directory + "/timeline.json", status.mutable_timeline()));
-  status.set_phase(status.verdict().outcome());
-  return status;
+  const bool named = Given(settings, "server");
+  if (!named) {
+    for (LocalLauncher& launcher : LocalLauncher::All()) {
+      const absl::StatusOr<v1::JobStatus> status = launcher.Get(job);
+      if (!status.ok()) continue;
+      source.log_dir_ = launcher.LogDir().value_or("");
+      source.launcher_ = std::move(launcher);
+      return source;
+    }
+  }
+  absl::StatusOr<std::unique_ptr<ControlClient>> client = ControlClient::Connect(settings);
+  absl::Status failed = client.status();
+  if (client.ok()) {
+    source.server_ = *std::move(client);
+    if (named) return source;
+    failed = source.server_->Get(job).status();
+    if (failed.ok()) return source;
+    source.server_.reset();
+  }
+  if (named) return failed;
+  const absl::Status files = source.UseFiles(settings);
+  if (files.ok()) return source;
+  if (!absl::IsNotFound(files)) return files;
+  return absl::NotFoundError(absl::StrCat("no launcher on this machine has job ", job, "; ",
+                                          files.message(), "; ", failed.message()));
+}
+
+absl::Status JobSource::UseFiles(const Settings& settings) {
+  const std::vector<std::string> directories = LogDirectories(settings);
+  for (const std::string& directory : directories) {
+    const std::vector<PastRun> runs = RunsIn(directory, job_);
+    if (runs.empty()) continue;
+    ASSIGN_OR_RETURN(run_, ChooseRun(runs, settings.GetOr("run", ""), absl::LocalTimeZone()));
+    log_dir_ = directory;
+    return absl::OkStatus();
+  }
+  if (directories.empty()) {
+    return absl::NotFoundError("there is no log directory ./logs, and none was used before");
+  }
+  return absl::NotFoundError(absl::StrCat("no run of job ", job_, " has left its files in ",
+                                          absl::StrJoin(directories, ", ")));
+}
+
+absl::StatusOr<v1::JobStatus> JobSource::Get() {
+  if (server_ != nullptr) return server_->Get(job_);
+  if (launcher_.has_value()) {
+    absl::StatusOr<v1::JobStatus> status = launcher_->Get(job_);
+    if (!absl::IsUnavailable(status.status())) return status;
+    // Its job has ended, and the launcher with it.
+    const std::vector<PastRun> runs = log_dir_.empty() ? std::vector<PastRun>() : Runs();
+    if (runs.empty()) return status;
+    launcher_.reset();
+    run_ = runs.back();
+  }
+  return StatusOf(*run_);
+}
+
+absl::StatusOr<v1::GetStacksReply> JobSource::GetStacks(const v1::GetStacksRequest& request) {
+  if (server_ != nullptr) return server_->GetStacks(request);
+  if (launcher_.has_value()) return launcher_->GetStacks(request);
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job_, " does not run: its last run, of ",
+                   BeganText(*run_, absl::LocalTimeZone()), ", has left its files in ", log_dir_));
+}
+
+absl::StatusOr<v1::ReadLogReply> JobSource::ReadLog(const v1::ReadLogRequest& request) {
+  if (server_ != nullptr) return server_->ReadLog(request);
+  if (run_.has_value()) return ReadLogOf(*run_, request);
+  if (log_dir_.empty()) return absl::NotFoundError("the job's output is not kept");
+  absl::StatusOr<v1::ReadLogReply> reply =
+      ReadLogOf(PastRun{job_, request.run(), log_dir_, 0}, request);
+  if (reply.ok()) reply->set_ended(false);  // it goes on
+  return reply;
+}
+
+std::vector<PastRun> JobSource::Runs() const { return RunsIn(log_dir_, job_); }
+
+JobsHere FindJobsHere(const Settings& settings) {
+  JobsHere here;
+  if (!NamesSource(settings)) {
+    for (const LocalLauncher& launcher : LocalLauncher::All()) {
+      const absl::StatusOr<std::vector<v1::JobStatus>> jobs = launcher.List();
+      if (jobs.ok()) here.live.insert(here.live.end(), jobs->begin(), jobs->end());
+    }
+  }
+  for (const std::string& directory : LogDirectories(settings)) {
+    const std::vector<PastRun> runs = RunsIn(directory, "");
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const bool newest = i + 1 == runs.size() || runs[i + 1].job != runs[i].job;
+      bool known = false;
+      for (const PastRun& other : here.runs) known = known || other.job == runs[i].job;
+      for (const v1::JobStatus& live : here.live) known = known || live.run() == runs[i].run;
+      if (newest && !known) here.runs.push_back(runs[i]);
+    }
+  }
+  return here;
 }
 
 }  // namespace cadre::launcher

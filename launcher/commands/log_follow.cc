@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
@@ -59,6 +60,7 @@ class Follower {
       heard_ = absl::Now();
       if (what_.follow && !job->has_verdict()) SayAvoided(*job);
       const absl::Status looked = Look(*job);
+      first_look_ = false;
       if (!looked.ok()) return Fail(ControlExit(looked), looked.message());
       if (IsOver(*job)) return End(*job);
       if (write_error_ != 0) return CannotWrite();
@@ -154,6 +156,11 @@ class Follower {
     request.set_generation(std::get<0>(name));
     request.set_rank(std::get<1>(name));
     request.set_standard_error(std::get<2>(name));
+    if (what_.tail.has_value() && cursor->file.empty() && first_look_) {
+      const absl::StatusOr<uint64_t> from = TailOffset(request);
+      if (!from.ok()) return from.status();
+      cursor->offset = *from;
+    }
     while (write_error_ == 0) {
       request.set_offset(cursor->offset);
       const absl::StatusOr<v1::ReadLogReply> reply = server_.read(request);
@@ -175,6 +182,29 @@ class Follower {
       Show(name, cursor, false);
     }
     return absl::OkStatus();
+  }
+
+  // Where the last lines that are wanted begin.
+  absl::StatusOr<uint64_t> TailOffset(v1::ReadLogRequest request) const {
+    request.set_tail(1);
+    const absl::StatusOr<v1::ReadLogReply> last = server_.read(request);
+    if (!last.ok()) return last.status();
+    const uint64_t end = last->offset() + last->bytes().size();
+    request.clear_tail();
+    // A newline at the very end ends the last line.
+    uint64_t newlines = *what_.tail + (absl::EndsWith(last->bytes(), "\n") ? 1 : 0);
+    if (newlines == 0) return end;
+    for (uint64_t begin = end; begin > 0;) {
+      const uint64_t block = std::min<uint64_t>(begin, host::kLogChunkBytes);
+      begin -= block;
+      request.set_offset(begin);
+      const absl::StatusOr<v1::ReadLogReply> read = server_.read(request);
+      if (!read.ok()) return read.status();
+      for (size_t at = std::min<size_t>(block, read->bytes().size()); at > 0; --at) {
+        if (read->bytes()[at - 1] == '\n' && --newlines == 0) return begin + at;
+      }
+    }
+    return 0;
   }
 
   bool IsOver(const v1::JobStatus& job) {
@@ -274,6 +304,7 @@ class Follower {
   absl::Time heard_ = absl::Now();
   absl::Time ended_at_ = absl::InfinitePast();
   bool said_ = false;
+  bool first_look_ = true;
   // Why something could not be shown, said once for all it is about; and the exit status for it.
   std::set<std::string> told_;
   int missed_ = 0;

@@ -31,6 +31,8 @@ struct LogFollow {
   // followed those that come after it.
   std::optional<uint64_t> generation;
   bool previous = false;
+  // Of what is there at the beginning only so many lines of each stream.
+  std::optional<uint64_t> tail;
   // Text for standard output or error is made safe for a terminal (TerminalLine).
   bool safe_output = false;
   bool safe_errors = false;

@@ -1,5 +1,6 @@
 #include "launcher/commands/log_follow.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/commands/commands.h"
+#include "rendezvous/host/log_reads.h"
 
 namespace cadre::launcher {
 namespace {
@@ -73,8 +75,10 @@ class LogFollowTest : public testing::Test {
     if (request.standard_error()) return reply;
     const auto refused = refused_.find(file);
     if (refused != refused_.end()) return refused->second;
-    reply.set_bytes(texts_[file].substr(request.offset(), 3));
-    reply.set_offset(request.offset());
+    const std::string& text = texts_[file];
+    reply.set_offset(request.tail() == 0 ? request.offset()
+                                         : text.size() - std::min(text.size(), request.tail()));
+    reply.set_bytes(text.substr(reply.offset(), piece_));
     return reply;
   }
 
@@ -84,6 +88,7 @@ class LogFollowTest : public testing::Test {
   std::map<std::string, absl::Status> refused_;
   std::vector<std::function<void()>> steps_;
   bool ended_ = false;
+  size_t piece_ = 3;
   std::string out_, err_;
 };
 
@@ -92,6 +97,25 @@ LogFollow All(bool follow) {
   what.job = "j";
   what.follow = follow;
   return what;
+}
+
+TEST_F(LogFollowTest, OfWhatIsThereTheLastLines) {
+  piece_ = host::kLogChunkBytes;
+  texts_["g1r0"] = std::string(3 * host::kLogChunkBytes, 'x') + "\na\nb\n";
+  texts_["g1r1"] = "zero\none\nhalf";
+  LogFollow what = All(true);
+  what.tail = 2;
+  steps_ = {[] {}, [this] { texts_["g1r0"] += "c\n"; }, [this] { End(7); }};
+  EXPECT_EQ(Follow(what), 7);
+  EXPECT_EQ(out_, "[0]: a\n[0]: b\n[1]: one\n[0]: c\n[1]: half\n");
+  what.follow = false;
+  what.tail = 0;
+  Follow(what);
+  EXPECT_EQ(out_, "");
+  what.tail = 100;
+  what.rank = 1;
+  Follow(what);
+  EXPECT_EQ(out_, "zero\none\nhalf\n");
 }
 
 TEST_F(LogFollowTest, OfAProcessThatGoesOnInItsPlaceEachByteIsShownOnce) {

@@ -4,6 +4,7 @@
 #include "base/exit_codes.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/job_source.h"
 #include "launcher/commands/log_follow.h"
 #include "launcher/spec/scalars.h"
 
@@ -11,10 +12,12 @@ namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
-  std::vector<Flag> flags = ControlFlags();
+  std::vector<Flag> flags = JobSourceFlags();
   flags.push_back({"rank", "N", "Only this worker's, without the prefix [the first 64]."});
   flags.push_back({"generation", "N",
                    "Only this generation's, or 'previous': of the one before [the newest]."});
+  flags.push_back(
+      {"tail", "N", "Of what is there only the last N lines of each stream of each rank."});
   flags.push_back({"follow", "", "Go on until the job ends; exits with the job's exit status."});
   flags.push_back({"raw", "",
                    "Control characters go to a terminal too, as they do to a pipe; without it they "
@@ -51,9 +54,19 @@ int Run(const Parsed& parsed) {
     }
     if (!what.previous) what.generation = number;
   }
-  const auto client = ControlClient::Connect(*settings);
-  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  return FollowLogs(LogsOf(**client), what);
+  if (const auto tail = settings->Get("tail")) {
+    uint64_t lines = 0;
+    if (!absl::SimpleAtoi(tail->value, &lines)) {
+      return Fail(kExitUsage, absl::StrCat(tail->origin, ": expected a number of lines, got '",
+                                           tail->value, "'"));
+    }
+    what.tail = lines;
+  }
+  absl::StatusOr<JobSource> source = JobSource::Of(*settings, what.job);
+  if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+  return FollowLogs({[&](const std::string&) { return source->Get(); },
+                     [&](const v1::ReadLogRequest& request) { return source->ReadLog(request); }},
+                    what);
 }
 
 }  // namespace

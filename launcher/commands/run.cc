@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/status_macros.h"
 #include "launcher/attach/etcd.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/run_checks.h"
@@ -23,10 +24,12 @@
 #include "launcher/environment/blocked_signals.h"
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
+#include "launcher/environment/launch_board.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/flags/run_options.h"
 #include "launcher/spec/reader.h"
+#include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
 namespace {
@@ -57,26 +60,78 @@ void BlockSignals(std::set<int> signals) {
   BlockOnly(signals);
 }
 
+// On how many nodes an mpirun started launchers, and which of them this is: its variables do not
+// say, so all nodes count together. Where somebody else has said where and how many, that holds.
+absl::Status MeetOtherNodes(const Settings& settings, const std::optional<v1::JobSpec>& spec,
+                            Identity& identity) {
+  ASSIGN_OR_RETURN(const bool standalone, settings.Switch("standalone"));
+  const bool nodes =
+      settings.Get("nnodes").has_value() || (spec.has_value() && spec->nodes().min() > 0);
+  const bool told = nodes && settings.Get("rdzv-endpoint").has_value();
+  if (identity.tasks == 0 || identity.nodes > 0 || standalone || told) return absl::OkStatus();
+  if (identity.launch.empty() && identity.pmi >= 0) {
+    const absl::StatusOr<std::string> job = AskPmiForJob(identity.pmi);
+    if (job.ok()) identity.launch = MpiLaunchName(*job);
+  }
+  // Without a name they do not find each other; what is missing then is said where it is needed.
+  if (identity.launch.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const absl::Duration patience,
+                   ParseDuration(settings.GetOr("join-timeout", "10m")));
+  ASSIGN_OR_RETURN(const LaunchBoard board, LaunchBoard::Open(identity.launch));
+  if (identity.node_name.empty()) identity.node_name = HostName();
+  ASSIGN_OR_RETURN(const std::vector<LaunchBoard::Node> all,
+                   board.Meet({identity.task, identity.local_tasks, identity.node_name},
+                              identity.tasks, patience));
+  identity.nodes = static_cast<uint32_t>(all.size());
+  for (const LaunchBoard::Node& node : all) {
+    if (node.task == identity.task)
+      identity.node_rank = static_cast<int>(identity.node_names.size());
+    identity.node_names.push_back(node.name);
+  }
+  identity.serves = identity.node_rank == 0;
+  identity.endpoint_host = identity.node_names[0];
+  identity.endpoint_port = PortFor(identity.launch);
+  return absl::OkStatus();
+}
+
+// Says why this node takes no part; where it was to serve, to the others of its launch too.
+int Refuse(const std::optional<Identity>& identity, int status, absl::string_view why) {
+  if (identity.has_value() && identity->serves == true && identity->nodes > 1 &&
+      !identity->launch.empty()) {
+    const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(identity->launch);
+    if (board.ok()) board->Fails(why);
+  }
+  return Fail(status, why);
+}
+
 // This node's share of the job, by the one launcher that does it.
-int RunHere(const Settings& settings, const std::optional<Identity>& identity,
+int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
-  if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
+  if (!spec.ok()) return Refuse(identity, kExitBadSpec, spec.status().message());
+  if (identity.has_value()) {
+    const absl::Status met = MeetOtherNodes(settings, *spec, *identity);
+    const int status = absl::IsDeadlineExceeded(met) ? kExitUnavailable : kExitUsage;
+    if (!met.ok()) return Fail(status, met.message());
+  }
+  const auto refuse = [&](int status, const absl::Status& why) {
+    return Refuse(identity, status, why.message());
+  };
   absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
-  if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  if (!options.ok()) return refuse(kExitUsage, options.status());
   // A spec that was submitted may be right, and another node have what this one lacks.
   const int lacking = options->part != 0 ? kExitUnavailable : kExitUsage;
   const absl::StatusOr<uint32_t> slots = CountSlots(
       options->job, options->workers.gpus_per_worker_own || options->workers.virtual_local_rank,
       ThisMachine());
-  if (!slots.ok()) return Fail(lacking, slots.status().message());
+  if (!slots.ok()) return refuse(lacking, slots.status());
   const absl::Status bound = CheckBinding(options->job, *slots, ThisMachine());
-  if (!bound.ok()) return Fail(lacking, bound.message());
+  if (!bound.ok()) return refuse(lacking, bound);
   const absl::Status here = CheckNode(*options);
-  if (!here.ok()) return Fail(lacking, here.message());
+  if (!here.ok()) return refuse(lacking, here);
   const absl::StatusOr<std::optional<log::EtcdOptions>> etcd =
       EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
-  if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());
+  if (!etcd.ok()) return refuse(kExitUsage, etcd.status());
   BlockSignals(options->signals);
   return RunNode(*options, *etcd, *slots, ended);
 }

@@ -29,11 +29,14 @@
 #include "launcher/attach/attach.h"
 #include "launcher/attach/etcd.h"
 #include "launcher/attach/http.h"
+#include "launcher/attach/local_control.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/security.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/past_runs.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/display/run_display.h"
+#include "launcher/environment/launch_board.h"
 #include "launcher/environment/slots.h"
 
 namespace cadre::launcher {
@@ -152,6 +155,17 @@ RunDisplayOptions Look(const RunOptions& options) {
   return look;
 }
 
+// What this launcher serves. Null: another one serves.
+web::Serving ServingOf(const Attachment& attachment) {
+  if (attachment.server != nullptr) {
+    return [server = attachment.server.get()] { return server->Serving(); };
+  }
+  if (attachment.core == nullptr) return nullptr;
+  // Not the reader's to delete.
+  return [core = std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(),
+                                                   attachment.core.get())] { return core; };
+}
+
 // The dashboard of what this launcher serves, if it is asked for. Null: it is not, or there is
 // nothing to show.
 absl::StatusOr<std::unique_ptr<web::Dashboard>> StartDashboard(const RunOptions& options,
@@ -168,18 +182,19 @@ absl::StatusOr<std::unique_ptr<web::Dashboard>> StartDashboard(const RunOptions&
   if (attachment.server != nullptr) {
     http.token_now = [server = attachment.server.get()] { return server->token(); };
   }
-  web::Serving serving;
-  if (attachment.server != nullptr) {
-    serving = [server = attachment.server.get()] { return server->Serving(); };
-  } else {
-    // Not the dashboard's to delete.
-    serving = [core = std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(),
-                                                        attachment.core.get())] { return core; };
-  }
   ASSIGN_OR_RETURN(std::unique_ptr<web::Dashboard> dashboard,
-                   web::Dashboard::Start(http, std::move(serving)));
+                   web::Dashboard::Start(http, ServingOf(attachment)));
   display.Line(absl::StrCat("dashboard at ", HttpAddress(http, *dashboard)));
   return dashboard;
+}
+
+// The user's commands on this machine find the job, now and when it is over.
+std::unique_ptr<LocalControl> AnswerCommands(const RunOptions& options,
+                                             const Attachment& attachment) {
+  const std::string log_dir = options.job.logs().dir();
+  if (options.part == 0 && !log_dir.empty()) RememberLogDirectory(log_dir);
+  const LocalControl::Serving serving = ServingOf(attachment);
+  return serving ? LocalControl::Start(log_dir, serving) : nullptr;
 }
 
 // The process that started this launcher and wrote the token to its standard input keeps that open:
@@ -192,6 +207,25 @@ void EndWithStandardInput() {
     }
     kill(getpid(), SIGTERM);
   }).detach();
+}
+
+// The nodes of a launch, which wait for this one to serve, that it cannot.
+void TellTheOthers(const RunOptions& options, const absl::Status& why) {
+  const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(options.launch);
+  if (board.ok()) board->Fails(why.message());
+}
+
+// Somebody sits there, and can end it.
+bool OnTerminals() { return isatty(STDIN_FILENO) && isatty(STDERR_FILENO); }
+
+// The agent, which took signals from a descriptor, is over.
+void AwaitInterrupt() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  int signal = 0;
+  while (sigwait(&ending, &signal) == EINTR) continue;
 }
 
 [[noreturn]] void EndProcess(int status) {
@@ -232,6 +266,7 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
       Attach(options, etcd, [](const std::string& line) { Fail(0, line); });
   if (!attachment.ok()) {
     const bool usage = absl::IsInvalidArgument(attachment.status());
+    if (options.by_board && options.serves == true) TellTheOthers(options, attachment.status());
     // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.
     const int status = Fail(usage ? kExitUsage : kExitUnavailable, attachment.status().message());
     ended(status);
@@ -241,6 +276,7 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   OutputWriter writer;
   RunDisplay display(Look(options), writer);
   Announce(options, *attachment, slots, notices, display);
+  std::unique_ptr<LocalControl> control = AnswerCommands(options, *attachment);
   const auto dashboard = StartDashboard(options, *attachment, display);
   if (!dashboard.ok()) {
     const bool usage = absl::IsInvalidArgument(dashboard.status());
@@ -253,14 +289,23 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   daemon.unfit = std::move(found.unfit);
   const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
-  if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);
+  if (*dashboard != nullptr) {
+    if (OnTerminals()) {
+      display.Line("the dashboard stays until Ctrl-C");
+      writer.Flush(kFlushTimeout);
+      AwaitInterrupt();
+    }
+    (*dashboard)->Finish(kHttpFinishTimeout);
+  }
+  control.reset();
   if (attachment->server != nullptr) attachment->server->Shutdown(kDrainTimeout);
   // The next server need not wait for this one's lease to end.
   attachment->replica.reset();
   writer.Flush(kFlushTimeout);
   for (const std::string& loss : writer.Losses()) Fail(0, loss);
-  if (!attachment->serves.empty() && !attachment->launch_token_file.empty()) {
-    unlink(attachment->launch_token_file.c_str());
+  if (!attachment->serves.empty()) {
+    if (!attachment->launch_token_file.empty()) unlink(attachment->launch_token_file.c_str());
+    if (attachment->board.has_value()) attachment->board->Remove();
   }
   const int status = exit.ok() ? exit->status : Fail(kExitInternal, exit.status().message());
   ended(status);

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/job_source.h"
+#include "launcher/commands/past_runs.h"
 #include "launcher/display/verdict_text.h"
 
 namespace cadre::launcher {

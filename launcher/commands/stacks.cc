@@ -3,6 +3,7 @@
 #include "base/exit_codes.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/job_source.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/stacks_text.h"
 #include "launcher/spec/scalars.h"
@@ -42,9 +43,9 @@ int Run(const Parsed& parsed) {
     return Fail(kExitUsage, "--native is for one rank, since it stops it: give --rank N too");
   }
   request.mutable_question()->set_native(*native);
-  const auto client = ControlClient::Connect(*settings);
-  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  const absl::StatusOr<v1::GetStacksReply> reply = (*client)->GetStacks(request);
+  absl::StatusOr<JobSource> source = JobSource::Of(*settings, request.job());
+  if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+  const absl::StatusOr<v1::GetStacksReply> reply = source->GetStacks(request);
   if (!reply.ok()) return Fail(ControlExit(reply.status()), reply.status().message());
   const int printed = Print(*json ? JsonText(*reply) + "\n" : StacksText(*reply));
   if (printed != 0) return printed;

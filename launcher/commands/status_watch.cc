@@ -23,11 +23,6 @@
 namespace cadre::launcher {
 namespace {
 
-bool OnTerminal() {
-  const char* term = getenv("TERM");
-  return isatty(STDOUT_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
-}
-
 size_t TerminalRows() {
   winsize size = {};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 2 ? size.ws_row : 24;

@@ -25,7 +25,9 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
   const Settings& settings = *read;
-  const auto job = FindJob(settings, parsed.rest[0]);
+  absl::StatusOr<JobSource> source = JobSource::Of(settings, parsed.rest[0]);
+  if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+  const absl::StatusOr<v1::JobStatus> job = source->Get();
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   v1::Timeline timeline = job->timeline();
   timeline.set_job(job->name());

@@ -17,8 +17,16 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, JobSourceFlags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
   const Settings& settings = *read;
-  const auto job = FindJob(settings, parsed.rest[0]);
+  absl::StatusOr<JobSource> source = JobSource::Of(settings, parsed.rest[0]);
+  if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+  const absl::StatusOr<v1::JobStatus> job = source->Get();
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
+  if (source->run().has_value() && !job->has_verdict()) {
+    return Fail(1, absl::StrCat("the run of job ", job->name(), " in ", source->log_dir(),
+                                " that began ", BeganText(*source->run(), absl::LocalTimeZone()),
+                                " has left no verdict: it goes on elsewhere, or its launcher was "
+                                "killed; 'cadre logs' has its output"));
+  }
   std::string text = job->has_verdict()
                          ? absl::StrCat(job->name(), " ", OutcomeText(job->verdict()))
                          : absl::StrCat(job->name(), " is ", rpc::PhaseName(job->phase()));
@@ -32,10 +40,15 @@ int Run(const Parsed& parsed) {
                     Count(job->world_size(), "worker"), " run");
     if (job->has_progress()) absl::StrAppend(&text, ", ", ProgressText(job->progress()));
   }
-  text = absl::StrCat(EscapeControl(text), "\n", AvoidedText(*job));
+  const bool color = ShowsColor();
+  text = EscapeControl(text);
+  if (color && job->has_verdict()) text = Headline(job->verdict(), text);
+  text = absl::StrCat(text, "\n", AvoidedText(*job));
   if (job->has_verdict()) {
-    absl::StrAppend(&text, VerdictDetails(job->verdict(), settings.GetOr("log-dir", ""),
-                                          absl::LocalTimeZone()));
+    VerdictStyle style;
+    style.log_dir = source->log_dir();
+    style.color = color;
+    absl::StrAppend(&text, VerdictDetails(job->verdict(), style));
   }
   return Print(text);
 }

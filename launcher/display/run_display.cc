@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "launcher/display/json_text.h"
+#include "launcher/display/terminal_line.h"
 #include "launcher/display/timeline_text.h"
 #include "launcher/display/verdict_text.h"
 
@@ -70,6 +72,14 @@ void RunDisplay::WorkerLines(const std::string& lines, bool to_stderr) {
   writer_.Write(fd, std::move(text));
 }
 
+void RunDisplay::CurrentLine(uint32_t local_rank, const std::string& line) {
+  if (line.empty()) {
+    current_.erase(local_rank);
+  } else {
+    current_[local_rank] = line;
+  }
+}
+
 void RunDisplay::Line(const std::string& line) {
   WorkerLines(absl::StrCat("cadre: ", EscapeControl(line), "\n"), true);
 }
@@ -79,8 +89,16 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
     for (const std::string& line : plain_.Update(status)) Line(line);
     return;
   }
+  const size_t width = TerminalWidth();
   std::vector<std::string> block =
-      StatusBlock(status, progress, options_.nodes, TerminalWidth(), options_.color);
+      StatusBlock(status, progress, options_.nodes, width, options_.color);
+  const std::string pace = pace_.Text(status, progress, extra_, MonoNow());
+  if (!pace.empty()) block.push_back(TerminalLine("  " + pace, width));
+  size_t shown = 0;
+  for (const auto& [local_rank, line] : current_) {
+    if (shown++ > 0 && current_.size() > kCurrentLines) break;
+    block.push_back(TerminalLine(line, width));
+  }
   if (block == block_) return;
   std::string text = Erase();
   block_ = std::move(block);
@@ -91,19 +109,21 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
 void RunDisplay::Finish(const agent::Exit& exit) {
   std::string text = Erase();
   block_.clear();
+  VerdictStyle style;
+  style.log_dir = options_.log_dir;
+  style.color = options_.color;
   const bool succeeded = exit.verdict.outcome() == v1::SUCCEEDED;
   const bool ended = exit.verdict.outcome() != v1::JOB_PHASE_UNSPECIFIED;
   if (ended && !succeeded) {
-    absl::StrAppend(&text, VerdictText(exit.verdict, options_.log_dir, absl::LocalTimeZone()));
-  } else if (ended && (options_.live || options_.timeline)) {
-    absl::StrAppend(&text, SuccessText(exit.verdict, exit.timeline));
+    absl::StrAppend(&text, VerdictText(exit.verdict, style));
+  } else if (ended) {
+    absl::StrAppend(&text, SuccessText(exit.verdict, exit.timeline, options_.color));
   }
   if (options_.timeline) absl::StrAppend(&text, TimelineText(exit.timeline));
   if (!exit.message.empty()) {
     absl::StrAppend(&text, "cadre: ", EscapeControl(exit.message), "\n");
   }
-  if (!ended)
-    absl::StrAppend(&text, VerdictDetails(exit.own, options_.log_dir, absl::LocalTimeZone()));
+  if (!ended) absl::StrAppend(&text, VerdictDetails(exit.own, style));
   writer_.Write(STDERR_FILENO, std::move(text));
   if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonText(exit.verdict) + "\n");
 }

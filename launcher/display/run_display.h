@@ -3,6 +3,9 @@
 #ifndef CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 #define CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,11 +34,19 @@ struct RunDisplayOptions {
 // From the terminal, TERM, NO_COLOR and COLUMNS.
 RunDisplayOptions DetectTerminal(bool no_progress);
 
+// So many workers' progress bars are drawn; of more the first one's.
+inline constexpr size_t kCurrentLines = 4;
+
 class RunDisplay : public agent::Display {
  public:
   RunDisplay(RunDisplayOptions options, OutputWriter& writer);
 
   void WorkerLines(const std::string& lines, bool to_stderr) override;
+  bool DrawsCurrentLines(bool to_stderr) const override {
+    return options_.live && (to_stderr || options_.output_shares_terminal);
+  }
+  void CurrentLine(uint32_t local_rank, const std::string& line) override;
+  void Extra(const agent::ProgressExtra& extra) override { extra_ = extra; }
   void Line(const std::string& line) override;
   void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
   void Finish(const agent::Exit& exit) override;
@@ -50,6 +61,9 @@ class RunDisplay : public agent::Display {
   // Lines of the block that are on the terminal.
   size_t drawn_ = 0;
   StatusLines plain_;
+  Pace pace_;
+  agent::ProgressExtra extra_;
+  std::map<uint32_t, std::string> current_;  // by local rank
 };
 
 }  // namespace cadre::launcher

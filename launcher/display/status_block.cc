@@ -4,10 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/text.h"
 #include "launcher/display/table.h"
 #include "launcher/display/version_line.h"
 #include "rpc/job_phase.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::launcher {
 namespace {
@@ -51,6 +53,14 @@ v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
   return sum;
 }
 
+// "1:02:03", "12:31".
+std::string ClockText(absl::Duration time) {
+  const int64_t seconds = absl::ToInt64Seconds(time);
+  const int64_t hours = seconds / 3600, minutes = seconds / 60 % 60;
+  return hours > 0 ? absl::StrFormat("%d:%02d:%02d", hours, minutes, seconds % 60)
+                   : absl::StrFormat("%d:%02d", minutes, seconds % 60);
+}
+
 std::string RanksOf(const v1::NodeStatus& node) {
   if (node.slots() == 1) return absl::StrCat(node.first_rank());
   return absl::StrCat(node.first_rank(), "-", node.first_rank() + node.slots() - 1);
@@ -74,6 +84,34 @@ std::string ProgressText(const v1::JobProgress& progress) {
   }
   if (progress.loss() != 0) absl::StrAppendFormat(&text, " | loss %.4f", progress.loss());
   return text;
+}
+
+std::string Pace::Text(const v1::JobStatus& status, const std::vector<v1::Progress>& here,
+                       const agent::ProgressExtra& extra, MonoTime now) {
+  const v1::JobProgress progress = status.has_progress() ? status.progress() : SumOf(here);
+  if (progress.workers() == 0) return "";
+  if (!has_begun_) began_ = now;
+  if (!has_begun_ || status.generation() != generation_ || progress.step() < first_step_) {
+    has_begun_ = true;
+    generation_ = status.generation();
+    first_step_ = progress.step();
+    first_at_ = now;
+  }
+  std::vector<std::string> parts;
+  if (extra.total > 0) {
+    parts.push_back(absl::StrCat(progress.step(), " of ", extra.total, " steps"));
+    const double done = static_cast<double>(progress.step() - first_step_);
+    std::string times = absl::StrCat(ClockText(now - began_), " gone");
+    if (done > 0 && progress.step() <= extra.total) {
+      const double left = static_cast<double>(extra.total - progress.step());
+      absl::StrAppend(&times, ", ", ClockText((now - first_at_) * (left / done)), " left");
+    }
+    parts.push_back(std::move(times));
+  }
+  for (const auto& [name, value] : extra.metrics) {
+    parts.push_back(absl::StrFormat("%s %.4g", name, value));
+  }
+  return absl::StrJoin(parts, " | ");
 }
 
 std::string NodesTable(const v1::JobStatus& job) {
@@ -136,8 +174,11 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   std::vector<std::string> lines;
   if (!status.stop_reason().empty() && status.generation() > stopping_) {
     stopping_ = status.generation();
-    lines.push_back(
-        absl::StrCat("stopping generation ", stopping_, ": ", EscapeControl(status.stop_reason())));
+    // Where no restart is left the verdict says it all in a moment.
+    const bool last = status.restarts() >= status.max_restarts();
+    lines.push_back(absl::StrCat(
+        "stopping generation ", stopping_, ": ",
+        EscapeControl(last ? rpc::WithoutDetails(status.stop_reason()) : status.stop_reason())));
   }
   if (status.ended_generation() > ended_ && !status.has_verdict()) {
     ended_ = status.ended_generation();

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/evidence/progress_lines.h"
+#include "base/time.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/spec.pb.h"
@@ -21,6 +23,23 @@ std::string ProgressText(const v1::JobProgress& progress);
 std::vector<std::string> StatusBlock(const v1::JobStatus& status,
                                      const std::vector<v1::Progress>& here,
                                      const v1::NodeRange& nodes, size_t width, bool color);
+
+// The time that a job takes, told by what it has done since this process saw its first step. One
+// thread.
+class Pace {
+ public:
+  // "420 of 1000 steps | 12:31 gone, 17:13 left | lr 0.001"; what is not known is left out, and it
+  // may be empty.
+  std::string Text(const v1::JobStatus& status, const std::vector<v1::Progress>& here,
+                   const agent::ProgressExtra& extra, MonoTime now);
+
+ private:
+  uint64_t generation_ = 0;
+  uint64_t first_step_ = 0;
+  MonoTime first_at_;
+  MonoTime began_;
+  bool has_begun_ = false;
+};
 
 // How many nodes are in, also where the status does not name them.
 uint32_t NodesIn(const v1::JobStatus& status);

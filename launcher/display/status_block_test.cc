@@ -73,6 +73,17 @@ TEST(StatusBlockTest, StopReason_IsShownAndSaidOnce) {
   EXPECT_THAT(plain.Update(status), IsEmpty());
 }
 
+TEST(StatusLinesTest, WhereNoRestartIsLeftTheVerdictSaysWhy) {
+  v1::JobStatus status = Running();
+  status.set_phase(v1::STOPPING);
+  status.set_stop_reason("rank 1 on n0 exited with status 1: KeyError: 'k' (a.py, line 2)");
+  EXPECT_THAT(StatusLines().Update(status),
+              ElementsAre(HasSubstr("exited with status 1: KeyError: 'k' (a.py, line 2)")));
+  status.set_max_restarts(0);
+  EXPECT_THAT(StatusLines().Update(status),
+              ElementsAre("stopping generation 1: rank 1 on n0 exited with status 1"));
+}
+
 TEST(StatusBlockTest, NarrowTerminal_LinesAreCut) {
   v1::JobStatus status = Running();
   status.set_waiting_for(std::string(200, 'x'));
@@ -85,6 +96,31 @@ TEST(StatusBlockTest, PeersText_IsEscaped) {
   v1::JobStatus status = Running();
   status.set_waiting_for("\x1b[2J");
   EXPECT_THAT(StatusBlock(status, {}, Two(), 100, false)[1], HasSubstr("\\x1b[2J"));
+}
+
+TEST(PaceTest, TimeLeftIsThatOfTheStepsSinceTheFirst) {
+  v1::JobStatus status = Running();
+  agent::ProgressExtra extra;
+  Pace pace;
+  const MonoTime begin = MonoTime::FromMicros(1000000);
+  EXPECT_EQ(pace.Text(status, {}, extra, begin), "");
+  v1::Progress here;
+  here.set_step(100);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin), "");
+  extra.total = 1000;
+  extra.metrics = {{"lr", 0.0003}};
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin), "100 of 1000 steps | 0:00 gone | lr 0.0003");
+  here.set_step(400);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(75)),
+            "400 of 1000 steps | 1:15 gone, 2:30 left | lr 0.0003");
+  // A generation that began again at an earlier step.
+  status.set_generation(2);
+  here.set_step(300);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(100)),
+            "300 of 1000 steps | 1:40 gone | lr 0.0003");
+  here.set_step(310);
+  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(200)),
+            "310 of 1000 steps | 3:20 gone, 1:55:00 left | lr 0.0003");
 }
 
 TEST(NodesTableTest, ANodeWithoutRank_IsASpareOnlyOfARunningJob) {

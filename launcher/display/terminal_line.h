@@ -2,6 +2,7 @@
 #ifndef CADRE_LAUNCHER_DISPLAY_TERMINAL_LINE_H_
 #define CADRE_LAUNCHER_DISPLAY_TERMINAL_LINE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -9,9 +10,13 @@
 namespace cadre::launcher {
 
 // A line of a program's output, without its newline, for a terminal. Tabs and colours (SGR, as with
-// less -R) stay, and a colour ends with the line; a carriage return at the end is left out; other
-// control characters and bytes that are no UTF-8 become \xNN.
+// less -R) stay, and a colour ends with the line; of a line that carriage returns overwrite, as a
+// progress bar's, the last state is left; other control characters and bytes that are no UTF-8
+// become \xNN.
 std::string TerminalLine(absl::string_view line);
+
+// The same in so many columns: characters, as colours take none.
+std::string TerminalLine(absl::string_view line, size_t columns);
 
 }  // namespace cadre::launcher
 

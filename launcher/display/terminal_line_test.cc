@@ -16,7 +16,6 @@ TEST(TerminalLineTest, OtherControlCharactersAreShown) {
   // A title, the clipboard, the cursor, the clearing of the screen, a colour without its end.
   EXPECT_EQ(TerminalLine("\x1b]0;title\x07"), "\\x1b]0;title\\x07");
   EXPECT_EQ(TerminalLine("\x1b]52;c;cm0=\x07"), "\\x1b]52;c;cm0=\\x07");
-  EXPECT_EQ(TerminalLine("10%\r20%"), "10%\\x0d20%");
   EXPECT_EQ(TerminalLine("\x1b[2J\x1b[1;1H"), "\\x1b[2J\\x1b[1;1H");
   EXPECT_EQ(TerminalLine("\x1b[31"), "\\x1b[31");
   EXPECT_EQ(TerminalLine("\xc2\x9b"
@@ -27,6 +26,23 @@ TEST(TerminalLineTest, OtherControlCharactersAreShown) {
                          "31m"),
             "\\x9b31m");
   EXPECT_EQ(TerminalLine(std::string("a\0b", 3)), "a\\x00b");
+}
+
+TEST(TerminalLineTest, OfALineThatIsOverwrittenTheLastState) {
+  EXPECT_EQ(TerminalLine("\r10%\r\x1b[32m20%\x1b[0m\r"), "\x1b[32m20%\x1b[0m");
+  EXPECT_EQ(TerminalLine("windows\r"), "windows");
+  EXPECT_EQ(TerminalLine("\r"), "");
+}
+
+TEST(TerminalLineTest, OfSoManyColumns) {
+  EXPECT_EQ(TerminalLine("\x1b[32m 50%|\u2588\u2588\u2588  |\x1b[0m 5/10", 8),
+            "\x1b[32m 50%|\u2588\u2588\u2588\x1b[0m");
+  EXPECT_EQ(TerminalLine("ab\x07"
+                         "cd",
+                         4),
+            "ab");
+  EXPECT_EQ(TerminalLine("ab\tcd", 10), "ab\t");
+  EXPECT_EQ(TerminalLine("abc", 0), "");
 }
 
 }  // namespace

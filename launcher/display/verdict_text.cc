@@ -1,17 +1,22 @@
 #include "launcher/display/verdict_text.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/log_paths.h"
 #include "base/text.h"
 #include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
+#include "rpc/python_frame.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::launcher {
@@ -20,6 +25,14 @@ namespace {
 constexpr size_t kShownLines = 20;
 constexpr int kShownRanks = 8;
 constexpr int kShownEarlier = 8;
+constexpr char kFailed[] = "1;31";
+constexpr char kSucceeded[] = "1;32";
+constexpr char kOwn[] = "1";
+
+// In this colour, of the numbers of SGR.
+std::string Painted(bool color, absl::string_view sgr, absl::string_view text) {
+  return color ? absl::StrCat("\x1b[", sgr, "m", text, "\x1b[0m") : std::string(text);
+}
 
 std::string CauseText(const v1::Failure& failure) {
   // Nothing of it was executed.
@@ -39,15 +52,28 @@ void Row(std::string& text, absl::string_view name, absl::string_view value) {
   if (!value.empty()) absl::StrAppendFormat(&text, "  %-10s %s\n", name, EscapeControl(value));
 }
 
+// A line of a traceback, or of the source below it, that is of the user's own files. `own` is kept
+// from line to line.
+bool IsOwnLine(absl::string_view line, bool* own) {
+  const size_t frame = line.find("  File \"");
+  if (frame == line.npos) return std::exchange(*own, false);
+  const std::optional<rpc::PythonFrame> found = rpc::ParsePythonFrame(line.substr(frame));
+  *own = found.has_value() && !rpc::IsInstalledPython(found->file);
+  return *own;
+}
+
 // The last lines of `output`, each escaped and indented.
-void Quote(std::string& text, absl::string_view title, absl::string_view output) {
-  output = absl::StripAsciiWhitespace(output);
+void Quote(std::string& text, absl::string_view title, absl::string_view output, bool color) {
+  output = absl::StripTrailingAsciiWhitespace(output);
+  while (absl::ConsumePrefix(&output, "\n")) continue;
   if (output.empty()) return;
   std::vector<absl::string_view> lines = absl::StrSplit(output, '\n');
   const size_t from = lines.size() > kShownLines ? lines.size() - kShownLines : 0;
   absl::StrAppend(&text, "  ", title, "\n");
+  bool own = false;
   for (size_t i = from; i < lines.size(); ++i) {
-    absl::StrAppend(&text, "    | ", EscapeControl(lines[i]), "\n");
+    const bool shown = IsOwnLine(lines[i], &own);
+    absl::StrAppend(&text, "    | ", Painted(color && shown, kOwn, EscapeControl(lines[i])), "\n");
   }
 }
 
@@ -67,7 +93,16 @@ void Ranks(std::string& text, const v1::Failure& failure) {
 }
 
 std::string ExitText(const v1::Failure& failure) {
-  return EscapeControl(rpc::HowItEnded(failure.exit(), failure.cause()));
+  return EscapeControl(failure.evidence_size() == 0
+                           ? rpc::HowItEnded(failure.exit(), failure.cause())
+                           : rpc::HowItEnded(failure.exit(), failure.cause(), failure.evidence(0)));
+}
+
+// How the worker ended says where it was, and nothing more is known of that.
+bool IsInTheEnd(const v1::Failure& failure) {
+  return failure.cause() != v1::HANG && failure.evidence_size() == 1 &&
+         !failure.evidence(0).python_where().empty() &&
+         failure.evidence(0).phase() == v1::RANK_PHASE_UNSPECIFIED;
 }
 
 // Who failed first, and how.
@@ -111,42 +146,57 @@ std::string OutcomeText(const v1::Verdict& verdict) {
   return message.empty() ? outcome : absl::StrCat(outcome, ": ", message);
 }
 
-std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
-                        absl::TimeZone zone) {
-  return absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ", OutcomeText(verdict), "\n",
-                      VerdictDetails(verdict, log_dir, zone));
+std::string Headline(const v1::Verdict& verdict, const std::string& line) {
+  return Painted(true, verdict.outcome() == v1::SUCCEEDED ? kSucceeded : kFailed, line);
 }
 
-std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_dir,
-                           absl::TimeZone zone) {
+std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style) {
+  const std::string line =
+      absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ", OutcomeText(verdict));
+  return absl::StrCat(style.color ? Headline(verdict, line) : line, "\n",
+                      VerdictDetails(verdict, style));
+}
+
+namespace {
+
+// What is known of the failure that ended the job.
+void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle& style) {
+  const v1::Failure& root = verdict.root_cause();
+  const bool exited = root.has_exit();
+  const bool said = !root.message().empty() && absl::StartsWith(verdict.message(), root.message());
+  if (!said) {
+    absl::StrAppend(&text, "Root cause (first observed failure): ", RootCauseText(root), "\n");
+  }
+  if (root.unix_ms() > 0) {
+    Row(text, "time",
+        absl::FormatTime("%Y-%m-%d_%H:%M:%E3S", absl::FromUnixMillis(root.unix_ms()), style.zone));
+  }
+  Row(text, "host", root.node());
+  Row(text, "cause",
+      absl::StrCat(CauseText(root),
+                   root.generation() == 0 ? "" : absl::StrCat(", generation ", root.generation())));
+  if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
+  if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0 && !style.log_dir.empty()) {
+    Row(text, "logs",
+        absl::StrCat(style.log_dir, "/", RunSubdirectory(verdict.job(), verdict.run()), "/",
+                     RankSubdirectory(root.generation(), root.rank()), "/"));
+  }
+  if (!IsInTheEnd(root)) Ranks(text, root);
+  const std::string traceback = ErrorFileText(root.exit().error_json());
+  if (!traceback.empty()) {
+    Quote(text, "error", traceback, style.color);
+  } else {
+    Quote(text, "last lines", root.exit().last_lines(), style.color);
+  }
+}
+
+}  // namespace
+
+std::string VerdictDetails(const v1::Verdict& verdict, const VerdictStyle& style) {
   std::string text;
   // A cancelled job has no failure to explain.
   if (verdict.has_root_cause() && verdict.outcome() != v1::CANCELLED_PHASE) {
-    const v1::Failure& root = verdict.root_cause();
-    const bool exited = root.has_exit();
-    absl::StrAppend(&text, "Root cause (first observed failure): ", RootCauseText(root), "\n");
-    if (root.unix_ms() > 0) {
-      Row(text, "time",
-          absl::FormatTime("%Y-%m-%d_%H:%M:%E3S", absl::FromUnixMillis(root.unix_ms()), zone));
-    }
-    Row(text, "host", root.node());
-    Row(text, "cause",
-        absl::StrCat(CauseText(root), root.generation() == 0
-                                          ? ""
-                                          : absl::StrCat(", generation ", root.generation())));
-    if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
-    if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0 && !log_dir.empty()) {
-      Row(text, "logs",
-          absl::StrCat(log_dir, "/", RunSubdirectory(verdict.job(), verdict.run()), "/",
-                       RankSubdirectory(root.generation(), root.rank()), "/"));
-    }
-    Ranks(text, root);
-    const std::string traceback = ErrorFileText(root.exit().error_json());
-    if (!traceback.empty()) {
-      Quote(text, "error", traceback);
-    } else {
-      Quote(text, "last lines", root.exit().last_lines());
-    }
+    RootCause(text, verdict, style);
   }
   if (verdict.collateral_size() > 0) {
     absl::StrAppend(&text, "What followed from it:\n");
@@ -171,7 +221,7 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
   return text;
 }
 
-std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline) {
+std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline, bool color) {
   int64_t end = 0;
   int64_t running = 0;
   for (const v1::GenerationTimeline& g : timeline.generations()) {
@@ -183,10 +233,15 @@ std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline
     absl::StrAppend(&text, " in ", TookText(0, end), ", of which workers ran ",
                     TookText(0, std::max<int64_t>(running, 1)));
   }
+  if (timeline.progress_size() > 0) {
+    const v1::ProgressSample& last = timeline.progress(timeline.progress_size() - 1);
+    absl::StrAppend(&text, "; step ", last.step());
+    if (last.loss() != 0) absl::StrAppendFormat(&text, ", loss %.4f", last.loss());
+  }
   if (verdict.restarts() > 0) {
     absl::StrAppend(&text, "; ", Count(verdict.restarts(), "restart"));
   }
-  return text + "\n";
+  return Painted(color, kSucceeded, text) + "\n";
 }
 
 }  // namespace cadre::launcher

@@ -12,17 +12,26 @@ namespace cadre::launcher {
 // "was cancelled: SIGINT at node n0", "failed: rank 0 on n0 exited with code 1", "succeeded".
 std::string OutcomeText(const v1::Verdict& verdict);
 
+struct VerdictStyle {
+  // Where the runs' directories are; empty: it is not known.
+  std::string log_dir;
+  absl::TimeZone zone = absl::LocalTimeZone();
+  // The first line stands out, and in a traceback the user's own lines.
+  bool color = false;
+};
+
+// The line in the colour of how the job ended.
+std::string Headline(const v1::Verdict& verdict, const std::string& line);
+
 // The failure's block: root cause with its evidence, what followed, restarts. Lines with '\n'.
-std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
-                        absl::TimeZone zone);
+std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style);
 
-// The same without its first line, which says that the job failed and why. Empty `log_dir`: it is
-// not known.
-std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_dir,
-                           absl::TimeZone zone);
+// The same without its first line, which says that the job failed and why. Where that does not say
+// the root cause, a line does.
+std::string VerdictDetails(const v1::Verdict& verdict, const VerdictStyle& style);
 
-// One line: how long, how many generations, where the time went.
-std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline);
+// One line: how long, how far it came, how many restarts.
+std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline, bool color);
 
 // The traceback of a torchelastic error file, or its message; empty when it is no such file.
 std::string ErrorFileText(const std::string& error_json);

@@ -17,10 +17,12 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       std::string(fuzz::Text(data, size)), &verdict, options);
   if (!parsed.ok()) return 0;
-  const absl::TimeZone zone = absl::UTCTimeZone();
-  const std::string text =
-      launcher::OutcomeText(verdict) + launcher::VerdictText(verdict, "logs", zone) +
-      launcher::VerdictDetails(verdict, "", zone) + launcher::SuccessText(verdict, v1::Timeline());
+  launcher::VerdictStyle style, without_logs;
+  style.log_dir = "logs";
+  style.zone = without_logs.zone = absl::UTCTimeZone();
+  const std::string text = launcher::OutcomeText(verdict) + launcher::VerdictText(verdict, style) +
+                           launcher::VerdictDetails(verdict, without_logs) +
+                           launcher::SuccessText(verdict, v1::Timeline(), false);
   for (const char c : text) CADRE_CHECK(c == '\n' || !absl::ascii_iscntrl(c));
   return 0;
 }

@@ -20,9 +20,11 @@ struct Identity {
   // The source of all this, for messages: "Slurm", "Open MPI", ...
   std::string source;
   int node_rank = -1;
-  // 0: it does not say.
+  // 0: it does not say for certain; then `unsaid` says what it does say, in a clause.
   uint32_t nodes = 0;
-  // Where the node that serves can be reached; empty: it does not say.
+  std::string unsaid;
+  // Where the node that serves can be reached, unless that node says otherwise (LaunchBoard);
+  // empty: it does not say.
   std::string endpoint_host;
   int endpoint_port = 0;
   // Its name may not be there yet, not even to that node.
@@ -45,6 +47,12 @@ struct Identity {
   // node's agent.
   uint32_t local_tasks = 1;
   uint32_t local_task = 0;
+  // Of one mpirun: how many launchers it started on all nodes together, and which of those this is.
+  // 0: it does not say.
+  uint32_t tasks = 0;
+  uint32_t task = 0;
+  // The descriptor at which this mpirun answers questions in PMI's protocol; -1: there is none.
+  int pmi = -1;
   // The part of a cluster's job that an agent started this launcher for; 0: none did.
   uint64_t part = 0;
 };
@@ -64,6 +72,9 @@ absl::StatusOr<std::optional<Identity>> ReadCluster(const EnvironmentMap& enviro
 // The first of them that says something. An agent knows what it starts. MASTER_ADDR comes first: a
 // person set it. mpirun comes before Slurm, within whose allocations it starts programs.
 absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& environment);
+
+// The name of an mpirun's launch, by what it calls its job. A file's name.
+std::string MpiLaunchName(absl::string_view job);
 
 // A port between 20000 and 29399 that depends on `seed` only, for jobs that share a machine.
 int PortFor(absl::string_view seed);

@@ -7,8 +7,18 @@
 namespace cadre::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+EnvironmentMap SlurmStep(EnvironmentMap more) {
+  EnvironmentMap environment = {{"SLURM_JOB_ID", "17"},
+                                {"SLURM_STEP_ID", "0"},
+                                {"SLURM_NODEID", "0"},
+                                {"SLURM_STEP_NODELIST", "n[1-2]"}};
+  for (auto& [name, value] : more) environment[name] = value;
+  return environment;
+}
 
 TEST(SlurmTest, Step_NamesNodesAndEndpoint) {
   const auto identity = DetectIdentity({{"SLURM_JOB_ID", "17"},
@@ -26,6 +36,7 @@ TEST(SlurmTest, Step_NamesNodesAndEndpoint) {
   EXPECT_EQ((*identity)->endpoint_port, PortFor("slurm 17.0"));
   EXPECT_EQ((*identity)->job_name, "slurm-17-0");
   EXPECT_EQ((*identity)->launch, "slurm-17.0");
+  EXPECT_EQ((*ReadSlurm(SlurmStep({{"SLURM_RESTART_COUNT", "2"}})))->launch, "slurm-17.0.r2");
   EXPECT_EQ((*identity)->serves, false);
   EXPECT_EQ((*identity)->local_tasks, 1u);
 }
@@ -49,15 +60,6 @@ TEST(SlurmTest, BatchScript_IsNoStep) {
       {{"SLURM_JOB_ID", "17"}, {"SLURM_NODEID", "0"}, {"SLURM_JOB_NODELIST", "n[1-3]"}});
   ASSERT_OK(identity);
   EXPECT_FALSE(identity->has_value());
-}
-
-EnvironmentMap SlurmStep(EnvironmentMap more) {
-  EnvironmentMap environment = {{"SLURM_JOB_ID", "17"},
-                                {"SLURM_STEP_ID", "0"},
-                                {"SLURM_NODEID", "0"},
-                                {"SLURM_STEP_NODELIST", "n[1-2]"}};
-  for (auto& [name, value] : more) environment[name] = value;
-  return environment;
 }
 
 TEST(SlurmTest, SeveralTasksPerNode_OneIsTheAgent) {
@@ -93,36 +95,24 @@ TEST(SlurmTest, GpuPerTask_SaysWhatToDo) {
 
 EnvironmentMap OpenMpi(EnvironmentMap more) {
   EnvironmentMap environment = {
-      {"PMIX_NAMESPACE", "425263105"},
-      {"PMIX_HOSTNAME", "n2"},
-      {"OMPI_MCA_orte_num_nodes", "2"},
-      {"OMPI_MCA_orte_hnp_uri", "425263104.0;tcp://10.77.0.1,10.1.0.1:37987;tcp6://[fd00::2]:1"},
-      {"OMPI_MCA_orte_local_daemon_uri", "425263104.1;tcp://10.77.0.2:48239"},
-      {"OMPI_COMM_WORLD_RANK", "3"},
-      {"OMPI_COMM_WORLD_SIZE", "4"},
-      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"PMIX_NAMESPACE", "prterun-n1-7@1"}, {"PMIX_HOSTNAME", "n2"},
+      {"OMPI_MCA_orte_num_nodes", "2"},     {"OMPI_COMM_WORLD_RANK", "3"},
+      {"OMPI_COMM_WORLD_SIZE", "4"},        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   for (auto& [name, value] : more) environment[name] = value;
   return environment;
 }
 
-TEST(MpiTest, MpirunsNodeServes) {
-  auto identity = DetectIdentity(OpenMpi({}));
+TEST(MpiTest, OpenMpi_NamesTheLaunchAndCountsRanks) {
+  const auto identity = DetectIdentity(OpenMpi({}));
   ASSERT_OK(identity);
   EXPECT_EQ((*identity)->source, "Open MPI");
-  EXPECT_EQ((*identity)->nodes, 2u);
-  EXPECT_EQ((*identity)->node_rank, 1);
   EXPECT_EQ((*identity)->node_name, "n2");
   EXPECT_EQ((*identity)->local_tasks, 2u);
   EXPECT_EQ((*identity)->local_task, 1u);
-  EXPECT_EQ((*identity)->endpoint_host, "10.77.0.1");
-  EXPECT_EQ((*identity)->launch, "mpi-425263105");
-  EXPECT_EQ((*identity)->serves, false);
-  identity =
-      DetectIdentity(OpenMpi({{"OMPI_MCA_orte_local_daemon_uri",
-                               "425263104.0;tcp://10.77.0.1,10.1.0.1:37987;tcp6://[fd00::2]:1"}}));
-  ASSERT_OK(identity);
-  EXPECT_EQ((*identity)->serves, true);
+  EXPECT_EQ((*identity)->tasks, 4u);
+  EXPECT_EQ((*identity)->task, 3u);
+  EXPECT_EQ((*identity)->launch, "mpi-prterun-n1-7@1");
 }
 
 TEST(MpiTest, WithinSlurm_TheNearerLauncherIsBelieved) {
@@ -131,27 +121,48 @@ TEST(MpiTest, WithinSlurm_TheNearerLauncherIsBelieved) {
   EXPECT_EQ((*identity)->source, "Open MPI");
 }
 
-TEST(MpiTest, UnevenNodes_DoNotInventANodeRank) {
-  const auto identity = ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_RANK", "2"},
-                                             {"OMPI_COMM_WORLD_SIZE", "3"},
-                                             {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}));
+// 2 and 2, or 2, 1 and 1: this node cannot know. Five ranks of which two are here were one node.
+TEST(MpiTest, SeveralNodes_AreNeverCountedByOneAlone) {
+  for (const char* size : {"4", "5"}) {
+    for (const auto& identity : {ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_SIZE", size}})),
+                                 ReadPmi({{"PMI_RANK", "1"},
+                                          {"PMI_SIZE", size},
+                                          {"MPI_LOCALRANKID", "0"},
+                                          {"MPI_LOCALNRANKS", "2"}}),
+                                 ReadPmi({{"PMI_RANK", "1"}, {"PMI_SIZE", size}})}) {
+      ASSERT_OK(identity);
+      EXPECT_EQ((*identity)->nodes, 0u);
+      EXPECT_EQ((*identity)->node_rank, -1);
+      EXPECT_THAT((*identity)->unsaid, HasSubstr(absl::StrCat("_SIZE=", size)));
+    }
+  }
+  EXPECT_THAT((*ReadPmi({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}))->unsaid,
+              HasSubstr("MPI_LOCALNRANKS is not set"));
+}
+
+TEST(MpiTest, AllRanksHere_AreOneNode) {
+  const auto identity = ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}));
   ASSERT_OK(identity);
-  EXPECT_EQ((*identity)->nodes, 2u);
-  EXPECT_EQ((*identity)->node_rank, -1);
+  EXPECT_EQ((*identity)->nodes, 1u);
 }
 
 TEST(MpiTest, Contradictions_AreRefused) {
-  EXPECT_THAT(ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}})),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2 of 2 on this node")));
+  EXPECT_THAT(
+      ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}})),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("2 of 2 on this node"), HasSubstr("OMPI_COMM_WORLD_LOCAL_RANK=2"))));
 }
 
-TEST(MpiTest, Pmi_DoesNotInventAnEndpoint) {
-  const auto identity = DetectIdentity(
-      {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}});
+TEST(MpiTest, Pmi_AnswersQuestions) {
+  const auto identity = DetectIdentity({{"PMI_RANK", "1"},
+                                        {"PMI_SIZE", "4"},
+                                        {"MPI_LOCALRANKID", "0"},
+                                        {"MPI_LOCALNRANKS", "1"},
+                                        {"PMI_FD", "6"}});
   ASSERT_OK(identity);
-  EXPECT_EQ((*identity)->nodes, 4u);
+  EXPECT_EQ((*identity)->pmi, 6);
   EXPECT_EQ((*identity)->endpoint_host, "");
+  EXPECT_EQ(MpiLaunchName("kvs/1"), "mpi-kvs_1");
 }
 
 TEST(TorchrunTest, MasterAddr_NeedsTheNumberOfNodes) {
@@ -188,6 +199,8 @@ TEST(KubernetesTest, IndexedJob_WithItsService) {
   EXPECT_TRUE((*identity)->endpoint_comes_later);
   EXPECT_EQ((*identity)->job_name, "train");
   EXPECT_EQ((*identity)->node_rank, 2);
+  EXPECT_EQ((*identity)->nodes, 0u);
+  EXPECT_THAT((*identity)->unsaid, HasSubstr("JOB_COMPLETION_INDEX=2"));
 }
 
 TEST(IdentityTest, PlainMachine_SaysNothing) {

@@ -16,6 +16,8 @@ absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& env
   identity.source = "Kubernetes";
   identity.node_rank = static_cast<int>(*index);
   identity.serves = *index == 0;
+  identity.unsaid = absl::StrCat("JOB_COMPLETION_INDEX=", *index, " says that this is pod ", *index,
+                                 " of an indexed Job, and nothing says of how many");
   const std::string host = TextIn(environment, "HOSTNAME");
   const std::string suffix = absl::StrCat("-", *index);
   const std::string service = TextIn(environment, "CADRE_SERVICE");

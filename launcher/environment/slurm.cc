@@ -85,6 +85,9 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   identity.endpoint_port = PortFor(absl::StrCat("slurm ", job, ".", step));
   identity.job_name = absl::AsciiStrToLower(absl::StrCat("slurm-", job, "-", step));
   identity.launch = absl::StrCat("slurm-", job, ".", step);
+  // A job that was requeued has the same numbers.
+  const std::string restarts = TextIn(environment, "SLURM_RESTART_COUNT");
+  if (!restarts.empty() && restarts != "0") absl::StrAppend(&identity.launch, ".r", restarts);
   return std::optional<Identity>(std::move(identity));
 }
 

@@ -129,6 +129,26 @@ absl::Status CheckNodes(const Settings& settings, const Identity& identity,
       "; make them agree, or leave the job's number out"));
 }
 
+// A node that would be alone in a job of its own, though whoever started it says that there are
+// more.
+absl::Status CheckPlace(const Identity& identity, const RunOptions& options) {
+  const v1::NodeRange& nodes = options.job.nodes();
+  if (nodes.min() == 0 && identity.nodes == 0 && !identity.unsaid.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(identity.unsaid,
+                     ": add --nnodes N, the same on every node, or --standalone where each is "
+                     "a job of its own"));
+  }
+  const int64_t most = int64_t{nodes.max()} + options.job.spares();
+  if (options.node_rank >= 0 || nodes.max() == 0 || identity.node_rank < most) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job asks for ", NodesAskedFor(options), nodes.max() == 1 ? " node" : " nodes", ", but ",
+      identity.source, " says that this is node ", identity.node_rank,
+      ", counting from 0; make them agree, or add --standalone where each is a job of its own"));
+}
+
 // "host:0", in which torchrun has any free port.
 bool IsAnyPort(absl::string_view endpoint) {
   return absl::EndsWith(endpoint, "]:0") ||
@@ -181,6 +201,7 @@ absl::Status TakeIdentity(const Settings& settings, const Identity& identity, Ru
     options.job.mutable_nodes()->set_max(identity.nodes);
   }
   RETURN_IF_ERROR(CheckNodes(settings, identity, options));
+  RETURN_IF_ERROR(CheckPlace(identity, options));
   v1::WorkersPerNode& workers = *options.job.mutable_workers_per_node();
   if (workers.kind() == v1::WorkersPerNode::KIND_UNSPECIFIED && identity.local_tasks > 1) {
     // Several tasks per node were asked for, which means as many workers.
@@ -246,6 +267,10 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
     options.endpoints = {Endpoint{identity->endpoint_host, port}};
     options.serves = identity->serves;
     options.endpoint_comes_later = identity->endpoint_comes_later;
+    // A token of the user's own is for nodes that share no home directory.
+    options.by_board = !identity->launch.empty() &&
+                       (options.token_file.empty() || identity->tasks > 0) &&
+                       !settings.Get("etcd").has_value();
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -10,6 +10,7 @@ namespace cadre::launcher {
 namespace {
 
 using for_test::Resolve;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -60,6 +61,43 @@ TEST(RendezvousFlagsTest, Identity_FillsWhatFlagsLeaveOpen) {
   EXPECT_EQ(options->endpoints[0].host, "other");
   // Slurm's list does not override --standalone.
   EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
+}
+
+// A pod with an index, ranks of an mpirun: one of several, and never a world of its own.
+TEST(RendezvousFlagsTest, AnUnknownNumberOfNodes_IsNotOne) {
+  Identity pod;
+  pod.source = "Kubernetes";
+  pod.node_rank = 0;
+  pod.unsaid = "this is pod 0";
+  EXPECT_THAT(
+      Resolve({"x"}, {}, std::nullopt, pod),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("this is pod 0: add --nnodes N"), HasSubstr("--standalone"))));
+  EXPECT_OK(Resolve({"--standalone", "x"}, {}, std::nullopt, pod));
+  EXPECT_OK(Resolve({"--nnodes", "2", "--rdzv-endpoint", "head", "x"}, {}, std::nullopt, pod));
+  v1::JobSpec spec;
+  spec.mutable_nodes()->set_min(1);
+  spec.mutable_nodes()->set_max(1);
+  EXPECT_OK(Resolve({"x"}, {}, spec, pod));
+  pod.node_rank = 1;
+  EXPECT_THAT(Resolve({"x"}, {}, spec, pod),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("asks for 1 node, but Kubernetes says that this is node 1"),
+                             HasSubstr("--standalone"))));
+  EXPECT_THAT(Resolve({"--nnodes", "1", "--rdzv-endpoint", "head", "x"}, {}, std::nullopt, pod),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("says that this is node 1")));
+}
+
+TEST(RendezvousFlagsTest, TheNodesOfALaunch_AreToldWhereItServes) {
+  Identity slurm;
+  slurm.source = "Slurm";
+  slurm.nodes = 2;
+  slurm.endpoint_host = "n1";
+  slurm.launch = "slurm-17.0";
+  EXPECT_TRUE(Resolve({"x"}, {}, std::nullopt, slurm)->by_board);
+  // A home directory that they may not share, a server that the user named.
+  EXPECT_FALSE(Resolve({"--token-file", "t", "x"}, {}, std::nullopt, slurm)->by_board);
+  EXPECT_FALSE(Resolve({"--rdzv-endpoint", "head", "x"}, {}, std::nullopt, slurm)->by_board);
 }
 
 TEST(RendezvousFlagsTest, StandaloneThatIsSetToNo_IsNotGiven) {

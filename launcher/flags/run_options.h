@@ -44,6 +44,9 @@ struct RunOptions {
   std::optional<bool> serves;
   // As Identity has it.
   bool endpoint_comes_later = false;
+  // The node that serves tells the others of its launch where (LaunchBoard); the endpoint is where
+  // it tries first.
+  bool by_board = false;
   // Names the token that the launchers of one launch share (Identity); empty: they share none.
   std::string launch;
   int node_rank = -1;

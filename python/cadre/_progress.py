@@ -31,9 +31,16 @@ def _descriptor() -> int:
     return fd
 
 
-def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Optional[float] = None) -> None:
-    """Says how far this worker is; a loss may be a tensor. Never waits, and no reader's trouble is the program's; does nothing without
-    Cadre and in forked children."""
+def progress(
+    *,
+    step: int,
+    loss: Optional[float] = None,
+    samples_per_second: Optional[float] = None,
+    total: Optional[int] = None,
+    **figures: float,
+) -> None:
+    """Says how far this worker is, of `total` steps, with figures of its own (lr=0.1); any but the steps may be a tensor. Never waits, and no
+    reader's trouble is the program's; does nothing without Cadre and in forked children."""
     global _last, _fd
     now = time.monotonic()
     if os.getpid() != _owner or (_last is not None and now - _last < _MIN_INTERVAL):
@@ -45,9 +52,13 @@ def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Opt
     line = "step=%d" % step
     if samples_per_second is not None:
         line += " samples_per_second=%g" % samples_per_second
+    if total is not None:
+        line += " total=%d" % total
     if loss is not None:
+        figures["loss"] = loss
+    for name, figure in figures.items():
         # PyTorch warns where a tensor that requires a gradient becomes a number.
-        line += " loss=%g" % getattr(loss, "detach", lambda: loss)()
+        line += " %s=%g" % (name, figure.detach() if hasattr(figure, "detach") else figure)
     try:
         os.write(_fd, (line + "\n").encode())
         _last = now
@@ -65,11 +76,16 @@ class _Steps:
         return len(self._loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T]:
+        try:
+            total: Optional[int] = self._start + len(self)
+        except TypeError:
+            total = None  # it does not know
         for step, item in enumerate(self._loader, self._start):
             yield item
-            progress(step=step)
+            progress(step=step, total=total)
 
 
 def steps(loader: Iterable[T], start: int = 0) -> Iterable[T]:
-    """The loader's items, as many as it has; reports each one's number, from start, once the loop's body has finished it."""
+    """The loader's items, as many as it has; reports each one's number, from start, and how many there are, once the loop's body has finished
+    it."""
     return _Steps(loader, start)

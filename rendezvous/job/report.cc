@@ -63,7 +63,8 @@ std::string HowItEnded(const state::Job& job, const v1::Failure& failure) {
                ? absl::StrCat("made no progress for ", ShortDuration(progress))
                : "made no progress";
   }
-  return rpc::HowItEnded(exit, failure.cause());
+  return failure.evidence_size() == 0 ? rpc::HowItEnded(exit, failure.cause())
+                                      : rpc::HowItEnded(exit, failure.cause(), failure.evidence(0));
 }
 
 std::string VersionsText(const v1::ProgramVersions& versions) {
@@ -73,8 +74,11 @@ std::string VersionsText(const v1::ProgramVersions& versions) {
 
 }  // namespace
 
-v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member, uint32_t local_rank,
-                          const v1::WorkerExit& exit, v1::FailureCause cause) {
+v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member,
+                          const v1::WorkerExited& exited) {
+  const uint32_t local_rank = exited.local_rank();
+  const v1::WorkerExit& exit = exited.exit();
+  const v1::FailureCause cause = exited.cause();
   v1::Failure failure;
   const bool said = cause != v1::FAILURE_CAUSE_UNSPECIFIED && v1::FailureCause_IsValid(cause);
   failure.set_cause(said                     ? cause
@@ -91,6 +95,11 @@ v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member, ui
   failure.mutable_exit()->set_ended_with(OneLine(exit.ended_with(), kMaxEvidenceBytes));
   // Half an error file is no JSON.
   if (exit.error_json().size() > kMaxErrorJsonBytes) failure.mutable_exit()->clear_error_json();
+  if (exited.has_evidence()) {
+    *failure.add_evidence() = CleanEvidence(exited.evidence(), member);
+    failure.mutable_evidence(0)->set_local_rank(local_rank);
+    failure.mutable_evidence(0)->set_rank(failure.rank());
+  }
   const std::string who = rpc::WorkerName(failure.rank(), local_rank, member.node());
   const std::string how = HowItEnded(job, failure);
   failure.set_message(

@@ -21,9 +21,8 @@ namespace cadre::job {
 constexpr size_t kMaxLastLinesBytes = 4 << 10;
 
 // What a worker's end means, cleaned of what a peer must not put into a terminal or a record.
-// `cause` is how the agent classified it.
-v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member, uint32_t local_rank,
-                          const v1::WorkerExit& exit, v1::FailureCause cause);
+v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member,
+                          const v1::WorkerExited& exited);
 
 // What a node says of one of its workers, without what must not reach a terminal or a record.
 v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const saved::Member& member);

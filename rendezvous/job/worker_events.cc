@@ -9,6 +9,7 @@
 #include "rendezvous/job/blame/early_end.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
+#include "rendezvous/job/restart.h"
 #include "rendezvous/state/limits.h"
 #include "rpc/program_error.h"
 #include "rpc/worker_end.h"
@@ -40,6 +41,20 @@ bool AddVictim(v1::Failure failure, MonoTime now, Victims* victims) {
 // Why the victims failed, as long as no rank has failed for a reason of its own.
 v1::Failure CauseOf(const std::vector<v1::Failure>& victims, const state::Generation& generation) {
   return EarlyEnd(generation, victims).value_or(victims.front());
+}
+
+// Whether the worker's error file is from before that of the root cause, as far as seconds of two
+// clocks can tell: torchrun goes by the same. What was counted as the root cause follows from this
+// one then.
+bool FailedBefore(const v1::Failure& failure, const state::Generation& generation) {
+  const v1::Failure* root = generation.root_cause();
+  if (root == nullptr || HasLastWord(*root) || root->rank() == failure.rank() ||
+      rpc::LostItsPeer(failure.exit())) {
+    return false;
+  }
+  const auto failed = rpc::ErrorFileSeconds(failure.exit());
+  const auto root_failed = rpc::ErrorFileSeconds(root->exit());
+  return failed.has_value() && root_failed.has_value() && *failed < *root_failed;
 }
 
 // A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
@@ -163,13 +178,8 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   const bool success = exited.cause() == v1::FAILURE_CAUSE_UNSPECIFIED && exit.exit_code() == 0 &&
                        exit.signal() == 0 && exit.exec_errno() == 0;
   if (success) return out_.Commit(WorkerEnded(state_, rank, std::nullopt, context_.now));
-  v1::Failure failure = WorkerFailure(state_, member, exited.local_rank(), exit, exited.cause());
+  v1::Failure failure = WorkerFailure(state_, member, exited);
   failure.set_unix_ms(context_.config.unix_ms_at_zero + context_.now.micros() / 1000);
-  if (exited.has_evidence()) {
-    v1::RankEvidence said = exited.evidence();
-    said.set_local_rank(exited.local_rank());
-    *failure.add_evidence() = CleanEvidence(said, member);
-  }
   std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
   if (inquiry.has_value()) {
     // It ended while it was asked who hangs: that came first. But for one that died the others wait
@@ -200,6 +210,8 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
                                      " and was killed"));
     out_.Note(failure.message());
   }
+  // Reports of failures that are close to each other come in any order.
+  if (FailedBefore(failure, state_.generation)) return FailWorker(failure);
   // A worker that a stop order ended is no evidence of anything.
   const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
   failure.set_collateral((!stopped_by_us && !asked_to) || failure.cause() == v1::HANG);

@@ -191,6 +191,10 @@ class Player {
       exited->mutable_exit()->set_last_lines(
           "  File \"train.py\", line 3, in f\nRuntimeError: gloo: Connection reset by peer\n");
     }
+    if (line->Has("error_file")) {
+      exited->mutable_exit()->set_error_json(absl::StrCat(
+          "{\"message\": {\"extraInfo\": {\"timestamp\": \"", line->Text("error_file"), "\"}}}"));
+    }
     v1::FailureCause cause = v1::CRASH;
     if (line->Has("cause") && v1::FailureCause_Parse(line->Text("cause"), &cause)) {
       exited->set_cause(cause);

@@ -19,6 +19,7 @@
 //   gave_up NODE LOCAL_RANK REASON  its worker waits for the next generation
 //   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME] [late=yes]
 //                                   [lost_peer=yes]   its last lines say so
+//                                   [error_file=SECONDS]   when it failed, by its error file
 //   done NODE                       all its workers succeed
 //   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N]     progress of its workers
 //   hang NODE STATE[:PHASE:STEP]... its first worker hangs; where each of them is

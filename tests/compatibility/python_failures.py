@@ -4,6 +4,7 @@
 usage: python_failures.py WAY
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -60,6 +61,24 @@ def goes_on():
 def exits():
     dist.destroy_process_group()
     sys.exit("there is no data in /data")
+
+
+def ends_itself():
+    dist.destroy_process_group()
+    sys.exit(3)  # without a word
+
+
+def segfault():
+    ctypes.string_at(0)
+
+
+# Hundreds of lines after the exception's own.
+def parameters():
+    def layers(names):
+        return torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in names})
+
+    state = layers("a_layer_with_quite_a_long_name_%d" % i for i in range(200)).state_dict()
+    layers(["other"]).load_state_dict(state)  # of another model
 
 
 # In order, while the other goes on.

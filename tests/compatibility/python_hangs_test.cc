@@ -39,9 +39,8 @@ TEST_P(PythonHangsTest, TheRankAndItsLineAreNamed) {
   const Hang& hang = GetParam();
   const auto run = Run(hang.way);
   EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
-  EXPECT_THAT(run->standard_error(),
-              AllOf(HasSubstr("Root cause (first observed failure): rank 1"), HasSubstr(hang.place),
-                    HasSubstr(hang.says), HasSubstr("waits in all_reduce")));
+  EXPECT_THAT(run->standard_error(), AllOf(HasSubstr("failed: rank 1"), HasSubstr(hang.place),
+                                           HasSubstr(hang.says), HasSubstr("waits in all_reduce")));
   EXPECT_THAT(ReadFileOrEmpty(logs_ + "/j/generation_1/rank_1/evidence.txt"),
               HasSubstr("== Python stacks of process"));
 }
@@ -63,7 +62,7 @@ TEST_F(PythonHangsTest, BehindAShellsScriptTheRankAndItsLineAreNamed) {
        "--", "sh", "-c", "$0 tests/compatibility/python_hangs.py lock; exit $?", python_});
   EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
   EXPECT_THAT(run->standard_error(),
-              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+              AllOf(HasSubstr("failed: rank 1"),
                     HasSubstr("it is at one.acquire()  # the lock (python_hangs.py:31 in lock)"),
                     HasSubstr("waits in all_reduce")));
 }
@@ -74,7 +73,7 @@ TEST_F(PythonHangsTest, WhereTheShapesDifferTheRankIsNamed) {
   const auto run = Run("shape");
   EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
   EXPECT_THAT(run->standard_error(),
-              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+              AllOf(HasSubstr("failed: rank 1"),
                     HasSubstr("it called all_reduce with [1] Float as number 2 of process group "
                               "default_pg, and rank 0 with [2, 2] Float"),
                     HasSubstr("waits in all_reduce (python_hangs.py:52 in reduces)")));
@@ -87,7 +86,7 @@ TEST_F(PythonHangsTest, WhereARankLeavesACallOfASubGroupOutItIsNamed) {
   const auto run = Run("group");
   EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
   EXPECT_THAT(run->standard_error(),
-              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+              AllOf(HasSubstr("failed: rank 1"),
                     HasSubstr("it has not called all_reduce, number 1 of process group 1 (ranks "
                               "0, 1), in which 1 rank waits")));
 }
@@ -97,7 +96,7 @@ TEST_F(PythonHangsTest, WhereARankAbortsInALibraryItsLineIsNamed) {
   const auto run = Run("abort");
   EXPECT_EQ(run->Wait(kPatience), 134) << Said(*run);
   EXPECT_THAT(run->standard_error(),
-              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+              AllOf(HasSubstr("failed: rank 1"),
                     HasSubstr("Received data size doesn't match expected size"),
                     HasSubstr("waits in all_reduce, python_hangs.py:52 in reduces")));
 }

@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"VerdictIsAbsent",
                 {"why", "--log-dir", MakeTempDir("logs"), "j"},
                 1,
-                {"verdict.json is not there: the job has not ended"}},
+                {"no run of job j has left its files in /"}},
         BadCase{"VerdictIsCutOff",
                 {"why", "--log-dir", LogsWith("{\n \"job\": \"j\",\n \"outcome\": \"FAI"), "j"},
                 1,

@@ -308,9 +308,8 @@ TEST_F(ClusterTest, WhatCannotRunIsSaid) {
   EXPECT_EQ(status->standard_error(),
             absl::StrCat("cadre: cannot reach 127.0.0.1:", nobody,
                          ": connection refused; is 'cadre server' running there? --server names "
-                         "another one; 'cadre run --standalone' has none, but a dashboard "
-                         "(--http), and files that 'why' and 'timeline' read when it is over "
-                         "(--log-dir)\n"));
+                         "another one; jobs of 'cadre run --standalone' have none, and need none: "
+                         "'status', 'why' and 'logs' find them on their machine\n"));
   const auto no_spec = Cadre({"submit", Token()});
   EXPECT_EQ(no_spec->Wait(kPatience), 65) << Said(*no_spec);
   const auto follow =

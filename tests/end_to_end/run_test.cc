@@ -1,8 +1,11 @@
 // `cadre run` on one machine: exit statuses, output, restarts, several nodes.
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -93,6 +96,39 @@ TEST(RunTest, TwoRunsOfOneName_EachKeepsItsOutputAndTheNewestIsWhereTheJobIs) {
   EXPECT_EQ(output(*runs.begin(), 1), "first\n");
   EXPECT_EQ(output(*runs.begin(), 2), "first\n");
   EXPECT_THAT(ReadFileOrEmpty(*runs.begin() + "/verdict.json"), HasSubstr("\"FAILED\""));
+}
+
+// By the launcher's socket while it runs, by its files afterwards, here and in another directory.
+TEST(RunTest, CommandsFindAJobOfNoServer) {
+  const std::string logs = MakeTempDir("logs"), go = MakeTempDir("go") + "/go";
+  ASSERT_EQ(mkfifo(go.c_str(), 0600), 0);
+  const std::map<std::string, std::string> env = {{"XDG_RUNTIME_DIR", MakeTempDir("run")},
+                                                  {"HOME", MakeTempDir("home")}};
+  const auto run =
+      StartCadre({"run", "--standalone", "--nproc-per-node", "2", "--log-dir", logs, "--job-name",
+                  "here", "--", "/bin/sh", "-c", "echo one; echo two; read x < " + go + "; exit 3"},
+                 env);
+  ASSERT_EQ(run->WaitForLines("two", 2).size(), 2u) << Said(*run);
+  const auto ask = [&](const std::vector<std::string>& arguments) {
+    const auto asked = StartCadre(arguments, env);
+    EXPECT_EQ(asked->Wait(), 0) << Said(*asked);
+    return asked->standard_output();
+  };
+  EXPECT_THAT(ask({"status"}), AllOf(HasSubstr("here "), HasSubstr("running")));
+  EXPECT_THAT(ask({"why", "here"}), HasSubstr("2 of 2 workers run"));
+  EXPECT_THAT(ask({"stacks", "here"}), HasSubstr("job here, generation 1, 2 ranks"));
+  EXPECT_EQ(ask({"logs", "here", "--tail", "1"}), "[0]: two\n[1]: two\n");
+  { std::ofstream(go) << "x\nx\n"; }
+  run->Kill(SIGTERM);
+  EXPECT_TRUE(run->Wait().has_value());
+  EXPECT_THAT(ask({"status"}), AllOf(HasSubstr("RUN  BEGAN"), HasSubstr("here   1    2")));
+  EXPECT_THAT(ask({"why", "here"}), HasSubstr("here "));
+  EXPECT_EQ(ask({"logs", "here", "--rank", "1"}), "one\ntwo\n");
+  EXPECT_THAT(ask({"timeline", "here", "--run", "1"}), HasSubstr("GENERATION"));
+  const auto absent = StartCadre({"why", "there"}, env);
+  EXPECT_EQ(absent->Wait(), 1) << Said(*absent);
+  EXPECT_THAT(absent->standard_error(),
+              AllOf(HasSubstr("no run of job there has left its files in "), HasSubstr(logs)));
 }
 
 TEST(RunTest, OutputToAFullDevice_IsSaidAndTheStatusIsTheWorkers) {

@@ -49,7 +49,7 @@ TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
         {"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"), "--", kEarlyEnd, backend});
     EXPECT_EQ(run->Wait(absl::Seconds(60)), 1) << Said(*run);
     EXPECT_THAT(run->standard_error(),
-                AllOf(HasSubstr("Root cause (first observed failure): rank 1 "),
+                AllOf(HasSubstr("failed: rank 1 "),
                       HasSubstr("| early_end: NOT_FOUND: cannot read shard 7")))
         << backend;
   }

@@ -224,7 +224,7 @@ TEST(StoppingTest, SupervisorKilled_NothingIsLeftAndTheLauncherSaysSo) {
   EXPECT_EQ(family.run->Wait(absl::Seconds(5)), 128 + SIGKILL) << Said(*family.run);
   // Not only the launcher's own line says so but the verdict too.
   EXPECT_THAT(family.run->standard_error(),
-              ::testing::ContainsRegex("Root cause.*rank [01] .*was killed: cadre-supervisor, pid "
+              ::testing::ContainsRegex("failed: .*rank [01] .*was killed: cadre-supervisor, pid "
                                        "[0-9]*, was killed by signal 9 .by somebody, or by the "
                                        "kernel"));
 }

@@ -80,6 +80,12 @@ TEST_F(CMakePackageTest, WithoutTorchThereIsTheRuntime) {
   EXPECT_THAT(Said(*run), HasSubstr(absl::StrCat("library ", unpacked_, "/lib/libcadre.so.0")));
 }
 
+TEST_F(CMakePackageTest, ItsPagesAreInTheArchive) {
+  for (const char* page : {"python.md", "training_in_cpp.md", "images/dashboard_running.png"}) {
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(unpacked_, "/docs/", page))) << page;
+  }
+}
+
 TEST_F(CMakePackageTest, AnotherMinorVersionIsRefused) {
   const auto run = Configure("find_package(cadre 0.2 REQUIRED)");
   EXPECT_NE(run->Wait(), 0);

@@ -58,6 +58,15 @@ TEST_F(PackageTest, InstalledAndPurged_NothingIsLeft) {
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
 }
 
+TEST_F(PackageTest, AMaintainerIsNamed) {
+  const auto run = InCleanRoot(
+      "for one in cadre libcadre0 libcadre-dev; do dpkg-deb --field /tmp/$one.deb Maintainer; done");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("localhost")));
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("@MAINTAINER@")));
+  EXPECT_THAT(run->standard_output(), HasSubstr("<"));
+}
+
 TEST_F(PackageTest, Installed_RunsAJobOfAnotherUser) {
   const auto run = InCleanRoot(
       "dpkg -i /tmp/cadre.deb\n"

@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 
 // Says who it is, then how far it is until it is stopped.
 constexpr char kTrains[] =
-    "echo \"pid $$\"; i=0; while :; do i=$((i+1)); echo \"rank $RANK step $i\"; "
+    "echo \"pid $$\"; printf '\\033[32mgreen\\033[0m\\n10%%\\r20%%\\r30%%\\n'; i=0; while :; do "
+    "i=$((i+1)); echo \"rank $RANK step $i\"; "
     "echo step=$i samples_per_second=100 loss=0.$((800/(i+1)+100)) >&$CADRE_PROGRESS_FD; "
     "sleep 0.1; done";
 
@@ -117,6 +118,9 @@ TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
   browser_->Evaluate("document.querySelector('.rank[data-rank=\"3\"]').click()");
   EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 5')")));
 
+  // Colours and states that were overwritten are not text.
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('\\ngreen\\n30%\\nrank 3 step 1\\n')")));
+
   AskForStacks();
 
   // A killed worker shows as a new generation, with its cause.
@@ -148,6 +152,31 @@ TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
   browser_->Screenshot("dashboard_ended");
   for (auto& node : nodes) EXPECT_TRUE(node->Wait().has_value()) << Said(*node);
   // The page is asked to leave before the server is, which it would rightly complain about.
+  browser_->Open("about:blank");
+}
+
+TEST_F(DashboardTest, TheOutputOfTheRankThatFailedIsOneClickAway) {
+  const int port = FreePort(), http = FreePort();
+  const std::string logs = MakeTempDir("logs");
+  auto server =
+      StartCadre({"server", "--port", absl::StrCat(port), "--state-dir", MakeTempDir("state"),
+                  "--http", absl::StrCat("127.0.0.1:", http), "--log-dir", logs});
+  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
+  auto node = StartNode(
+      port, "1", 0,
+      {"--job-name", "fails", "--nproc-per-node", "2", "--log-dir", logs, "--", "/bin/sh", "-c",
+       "if [ $RANK = 1 ]; then printf '\\033[31mno data\\033[0m\\n' >&2; exit 3; fi; "
+       "sleep 100"});
+  EXPECT_EQ(node->Wait(), 3) << Said(*node);
+  browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
+  EXPECT_TRUE(browser_->Await("document.querySelector('#jobs a') !== null"));
+  browser_->Evaluate("document.querySelector('#jobs a').click()");
+  EXPECT_TRUE(browser_->Await("document.querySelector('#verdict button') !== null"));
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('#log-choice select').length === 3"));
+  browser_->Evaluate("document.querySelector('#verdict button').click()");
+  EXPECT_TRUE(browser_->Await("document.getElementById('log').textContent === 'no data\\n'"));
+  EXPECT_TRUE(
+      browser_->Await("document.querySelector('#verdict pre').textContent === 'no data\\n'"));
   browser_->Open("about:blank");
 }
 

@@ -43,6 +43,7 @@ version=$("$cadre" version | awk '{ print $2; exit }')
 size=$(du -sk "$root" | cut -f1)
 mkdir "$root/DEBIAN"
 sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$(dpkg --print-architecture)/" -e "s/@SIZE@/$size/" -e "s/@DEPENDS@/$depends/" \
+  -e "s/@MAINTAINER@/$(cat "$here/maintainer")/" \
   "$here/control.in" > "$root/DEBIAN/control"
 echo /etc/cadre/cadre.yaml > "$root/DEBIAN/conffiles"
 for script in postinst prerm postrm; do put 755 "$here/$script" "DEBIAN/$script"; done

@@ -37,7 +37,7 @@ package() {
 Package: $3
 Version: $version
 Architecture: $architecture
-Maintainer: Cadre's developers <root@localhost>
+Maintainer: $(cat tools/debian/maintainer)
 Installed-Size: $size
 Depends: $5
 Recommends: $6

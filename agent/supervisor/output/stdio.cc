@@ -63,7 +63,7 @@ void CapturedStream::Keep(absl::string_view bytes) {
     bytes.remove_prefix(bytes.size() - kMaxTailBytes);
     cut_ = true;
   }
-  if (tail_.size() + bytes.size() > kMaxTailBytes) {
+  if (tail_.size() + bytes.size() > 2 * kMaxTailBytes) {
     tail_.erase(0, tail_.size() + bytes.size() - kMaxTailBytes);
     cut_ = true;
   }
@@ -71,8 +71,11 @@ void CapturedStream::Keep(absl::string_view bytes) {
 }
 
 std::string CapturedStream::Tail() const {
-  const size_t newline = tail_.find('\n');
-  if (!cut_ || newline == std::string::npos || newline + 1 == tail_.size()) return tail_;
+  const size_t extra = tail_.size() - std::min(tail_.size(), kMaxTailBytes);
+  const size_t newline = tail_.find('\n', extra);
+  if ((!cut_ && extra == 0) || newline == std::string::npos || newline + 1 == tail_.size()) {
+    return tail_.substr(extra);
+  }
   return tail_.substr(newline + 1);
 }
 

@@ -16,8 +16,9 @@
 
 namespace cadre::supervisor {
 
-// Evidence kept of each stream for ExitedFrame::last_lines.
-inline constexpr size_t kMaxTailBytes = 4 << 10;
+// Evidence kept of each stream for ExitedFrame::last_lines: a traceback of a hundred calls, or a
+// message that names every parameter of a model, with the exception at its beginning.
+inline constexpr size_t kMaxTailBytes = 64 << 10;
 // A progress line longer than this is passed on in pieces.
 inline constexpr size_t kMaxProgressLineBytes = 16 << 10;
 // Read from a pipe at once.
@@ -81,7 +82,7 @@ class CapturedStream {
   std::unique_ptr<LogFile> log_;
   bool cut_ = false;  // bytes before tail_ exist
   uint32_t dropped_ = 0;
-  std::string tail_;
+  std::string tail_;  // of up to twice as much, so that its beginning is seldom taken off
   std::string line_;  // progress only: not yet ended
 };
 

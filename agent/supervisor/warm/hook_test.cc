@@ -180,6 +180,26 @@ TEST_F(StoreHookTest, LightningIsAloneInAJobOfOneWorker) {
   EXPECT_EQ(OutputOf(worker.group), "True True True\n");
 }
 
+TEST_F(HookTest, AProgramThatEndsItselfSaysWhere) {
+  WriteScript(
+      "import os, sys\ndef done(status):\n    sys.exit(status)\n"
+      "if os.fork() == 0: done(3)\nos.wait()\n"
+      "for status in ('caught', None, 0, 4):\n"
+      "    try: done(status)\n    except SystemExit as end: print(end.code)\n"
+      "print(sys.exit.__module__, sys.exit.__name__, flush=True)\ndone(3)\n");
+  StartFrame worker = Worker();
+  worker.environment = {"PATH=/usr/bin:/bin",
+                        absl::StrCat("CADRE_STACK_FILE=", rig_.folder(), "/stacks")};
+  const ExitedFrame exited = rig_.Run(worker);
+  EXPECT_EQ(exited.exit_code, 3);
+  EXPECT_EQ(OutputOf(worker.group), "caught\nNone\n0\n4\nsys exit\n");
+  const std::string noted = ReadFile(rig_.folder() + "/stacks");
+  EXPECT_EQ(noted.find("sys.exit(0)"), std::string::npos);
+  const size_t last = noted.rfind(absl::StrCat("sys.exit(3) in process ", exited.pid, "\n"));
+  ASSERT_NE(last, std::string::npos) << noted;
+  EXPECT_NE(noted.find("train.py\", line 3 in done\n", last), std::string::npos) << noted;
+}
+
 TEST_F(HookTest, AHookThatWasRemovedIsWrittenAgain) {
   WriteScript("");
   rig_.Run(Worker());

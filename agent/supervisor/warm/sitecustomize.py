@@ -100,6 +100,25 @@ class _AtTorch(object):
                 pass
 
 
+def _note_exits(os, faulthandler, file):
+    """sys.exit() with a status that is no success leaves where it was called: an interpreter that ends prints nothing of that."""
+    leave = sys.exit
+
+    def exit(*status):
+        code = status[0] if status else None
+        if code is not None and not (isinstance(code, int) and code == 0):
+            try:
+                code = code & 255 if isinstance(code, int) else 1
+                os.write(file, ('sys.exit(%d) in process %d\n' % (code, os.getpid())).encode())
+                faulthandler.dump_traceback(file=file, all_threads=False)
+            except Exception:
+                pass
+        leave(*status)
+
+    exit.__module__, exit.__qualname__, exit.__doc__ = 'sys', 'exit', leave.__doc__
+    sys.exit = exit
+
+
 def _answer_with_stacks(os):
     """Has all threads' stacks printed whenever the agent sends its signal (agent/evidence/python_dump.h).
     It is the C code of faulthandler that answers, also while other C code holds the interpreter's lock."""
@@ -119,6 +138,7 @@ def _answer_with_stacks(os):
         # these stacks for itself has them where it wants.
         if not faulthandler.is_enabled():
             faulthandler.enable(file=number, all_threads=True)
+        _note_exits(os, faulthandler, number)
     except Exception:
         pass
     for name in set(sys.modules) - before:

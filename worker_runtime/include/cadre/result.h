@@ -48,16 +48,15 @@ class [[nodiscard]] Result {
   // As Status::IgnoreError().
   void IgnoreError() const {}
 
-  // Of one that is ok(). Of another, value() ends the process with the status; * and -> are not
-  // defined, as std::optional's.
-  T& operator*() & { return *value_; }
-  const T& operator*() const& { return *value_; }
-  T&& operator*() && { return *std::move(value_); }
-  T* operator->() { return &*value_; }
-  const T* operator->() const { return &*value_; }
-  T& value() & { return Checked().operator*(); }
-  const T& value() const& { return Checked().operator*(); }
-  T&& value() && { return *std::move(Checked()); }
+  // Of one that is ok(). Of another, they say what the status was and end the process.
+  T& operator*() & { return *Checked().value_; }
+  const T& operator*() const& { return *Checked().value_; }
+  T&& operator*() && { return *std::move(Checked().value_); }
+  T* operator->() { return &*Checked().value_; }
+  const T* operator->() const { return &*Checked().value_; }
+  T& value() & { return **this; }
+  const T& value() const& { return **this; }
+  T&& value() && { return *std::move(*this); }
   template <typename U>
   T value_or(U&& otherwise) const& {
     return ok() ? *value_ : static_cast<T>(std::forward<U>(otherwise));

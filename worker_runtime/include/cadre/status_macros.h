@@ -2,10 +2,28 @@
 #ifndef CADRE_STATUS_MACROS_H_
 #define CADRE_STATUS_MACROS_H_
 
+#include <cstdio>
 #include <utility>
 
 #define CADRE_CONCAT_INNER(a, b) a##b
 #define CADRE_CONCAT(a, b) CADRE_CONCAT_INNER(a, b)
+
+// In main(), which returns neither: CADRE_EXIT_IF_ERROR(Open(path)); CADRE_ASSIGN_OR_EXIT(auto world, cadre::Connect());
+// An error is said on standard error, and main() returns 1.
+#define CADRE_EXIT_IF_ERROR(expression)                                            \
+  do {                                                                             \
+    const auto cadre_status = (expression);                                        \
+    if (!cadre_status.ok()) {                                                      \
+      std::fprintf(stderr, "%s: %s\n", __FILE__, cadre_status.ToString().c_str()); \
+      return 1;                                                                    \
+    }                                                                              \
+  } while (false)
+#define CADRE_ASSIGN_OR_EXIT(target, expression) \
+  CADRE_ASSIGN_OR_EXIT_INNER(CADRE_CONCAT(cadre_result_, __COUNTER__), target, expression)
+#define CADRE_ASSIGN_OR_EXIT_INNER(result, target, expression) \
+  auto result = (expression);                                  \
+  CADRE_EXIT_IF_ERROR(result.status());                        \
+  target = *std::move(result)
 
 // In a function that returns a Status or a Result: CADRE_RETURN_IF_ERROR(Open(path));
 #define CADRE_RETURN_IF_ERROR(expression)        \

@@ -16,6 +16,11 @@ function fill(node, attributes, children) {
   return node;
 }
 
+// What a terminal would show of it: without colours, titles and other commands, and of a line that was overwritten, as a
+// progress bar is, the last state.
+const COMMANDS = /\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
+export const asShown = (text) => text.replace(COMMANDS, '').replace(/\r+\n/g, '\n').replace(/[^\n]*\r/g, '');
+
 // Leaves the page alone where nothing has changed, so that selections and focus stay.
 export function replace(parent, ...children) {
   const fresh = document.createElement('div');

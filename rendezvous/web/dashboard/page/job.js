@@ -1,7 +1,7 @@
 // One job: its nodes and ranks, generations, verdict.
-import {byId, element, phaseName, progressText, replace, row, took} from './dom.js';
+import {asShown, byId, element, phaseName, progressText, replace, row, took} from './dom.js';
 import {drawPlot, drawTimeline} from './pictures.js';
-import {chosenRank, showLogs} from './logs.js';
+import {chosenRank, showLogs, showOutputOf} from './logs.js';
 import {showStacks} from './stacks.js';
 
 // When the server's clock was last heard of, to let the last bar grow in between.
@@ -40,9 +40,19 @@ function showVerdict(job) {
   for (const evidence of cause?.evidence || []) {
     lines.push(element('div', {}, `rank ${evidence.rank} on ${evidence.node}: ${evidence.summary}`));
   }
-  if (cause?.exit?.last_lines) lines.push(element('pre', {}, cause.exit.last_lines));
+  if (cause?.exit?.last_lines) lines.push(element('pre', {}, asShown(cause.exit.last_lines)));
+  if (cause && cause.rank >= 0) {
+    lines.push(element('button', {'type': 'button', 'data-rank': cause.rank, 'data-generation': cause.generation},
+        `Output of rank ${cause.rank}`));
+  }
   replace(box, ...lines);
 }
+
+// The output of whoever failed is one click away.
+byId('verdict').addEventListener('click', (event) => {
+  const {rank, generation} = event.target.dataset;
+  if (rank !== undefined) showOutputOf(Number(generation), Number(rank));
+});
 
 const STATES = {WORKER_RUNNING: 'running', WORKER_SUCCEEDED: 'succeeded', WORKER_FAILED: 'failed'};
 
@@ -71,7 +81,7 @@ function showGenerations(timeline) {
       one.generation, String(one.nodes), String(one.world_size), between(one.gathering_us, one.formed_us),
       between(one.formed_us, one.running_us),
       Number(one.running_us) ? between(one.running_us, Number(one.failed_us) || Number(one.stopping_us) || now()) : '-',
-      between(one.stopping_us, one.stopped_us), took(Number(recovered.get(one.generation) || 0)), one.end_reason)));
+      Number(one.stopping_us) ? between(one.stopping_us, one.stopped_us) : '-', took(Number(recovered.get(one.generation) || 0)), one.end_reason)));
 }
 
 // Microseconds since the job was created.
@@ -89,7 +99,8 @@ function draw() {
   const end = now();
   drawTimeline(byId('timeline'), shown.timeline, end);
   drawPlot(byId('loss'), shown.timeline, (sample) => Number(sample.loss), end);
-  drawPlot(byId('speed'), shown.timeline, (sample) => Number(sample.samples_per_second), end);
+  // Where nothing was reported yet is no rate of 0: a generation that has just begun.
+  drawPlot(byId('speed'), shown.timeline, (sample) => Number(sample.samples_per_second) || NaN, end);
 }
 
 // Time passes where nothing else happens, too.

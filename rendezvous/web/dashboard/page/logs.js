@@ -1,5 +1,5 @@
 // One worker's output, followed.
-import {byId, element, replace} from './dom.js';
+import {asShown, byId, element, replace} from './dom.js';
 import {get, readText} from './events.js';
 
 const KEPT_CHARACTERS = 200000;
@@ -71,6 +71,8 @@ async function follow() {
   const log = byId('log');
   log.textContent = '';
   if (!(found.get(choice.generation) || []).includes(choice.rank)) return;
+  let before = '';
+  let raw = '';
   const query = `generation=${choice.generation}&rank=${choice.rank}&stream=${choice.stream}`;
   try {
     const response = await get(`api/jobs/${encodeURIComponent(choice.job)}/log?${query}`, signal);
@@ -80,16 +82,27 @@ async function follow() {
     }
     await readText(response, (text) => {
       if (signal.aborted) return;
+      // The last line may go on, or be overwritten, and a command may be cut in two.
+      raw += text;
       const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
-      log.append(text);
-      if (log.textContent.length > 2 * KEPT_CHARACTERS) {
-        log.textContent = log.textContent.slice(-KEPT_CHARACTERS);
-      }
+      const whole = raw.lastIndexOf('\n') + 1;
+      before += asShown(raw.slice(0, whole));
+      raw = raw.slice(whole).slice(-KEPT_CHARACTERS);
+      if (before.length > 2 * KEPT_CHARACTERS) before = before.slice(-KEPT_CHARACTERS);
+      log.textContent = before + asShown(raw.replace(/\r+$/, ''));
       if (atEnd) log.scrollTop = log.scrollHeight;
     });
   } catch (error) {
     if (!signal.aborted) log.append('\n(the connection was lost)');
   }
+}
+
+export function showOutputOf(generation, rank) {
+  if (found.has(generation)) choice.generation = generation;
+  newest = choice.generation === Math.max(...found.keys());
+  choice.stream = 'stderr';
+  choose('rank', rank);
+  byId('log-choice').scrollIntoView({behavior: 'smooth'});
 }
 
 function choose(name, value) {

@@ -4,6 +4,7 @@ import {amount, svg, took} from './dom.js';
 const WIDTH = 1000;
 const ROW = 22;
 const SHOWN_GENERATIONS = 16;
+const CHARACTER = 6;  // its width, about
 
 // Each generation a line: gathered, started, ran, stopped.
 export function drawTimeline(parent, timeline, end) {
@@ -29,11 +30,16 @@ export function drawTimeline(parent, timeline, end) {
     bar('run', at('running_us'), ran);
     bar('stop', at('failed_us') || at('stopping_us'), last);
     if (one.end_reason) {
-      const right = x(last) > WIDTH / 2;
-      picture.append(svg('text', {
-        class: 'cause', x: right ? x(at('gathering_us')) - 6 : x(last) + 6, y: y + 15,
-        'text-anchor': right && x(at('gathering_us')) > WIDTH / 2 ? 'end' : 'start',
-      }, one.end_reason));
+      // Beside the bar, on the side that has more room: never over it.
+      const begin = x(at('gathering_us') || from);
+      const behind = WIDTH - x(last) >= begin - left;
+      const room = Math.floor((behind ? WIDTH - x(last) : begin - left) / CHARACTER) - 2;
+      const words = one.end_reason.length <= room ? one.end_reason : `${one.end_reason.slice(0, Math.max(0, room - 1))}…`;
+      if (room > 8) {
+        picture.append(svg('text', {
+          'class': 'cause', 'x': behind ? x(last) + 6 : begin - 6, 'y': y + 15, 'text-anchor': behind ? 'start' : 'end',
+        }, words, svg('title', {}, one.end_reason)));
+      }
     }
   });
   axis(picture, x, from, end, height - 5);

@@ -1,0 +1,61 @@
+// What runs have left in log directories, for commands that ask no server. Blocks on the file
+// system.
+#ifndef CADRE_LAUNCHER_COMMANDS_PAST_RUNS_H_
+#define CADRE_LAUNCHER_COMMANDS_PAST_RUNS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/control.pb.h"
+#include "proto/job.pb.h"
+
+namespace cadre::launcher {
+
+// Runs have their log directory remembered in the user's home, so many of them.
+inline constexpr size_t kRememberedDirectories = 16;
+
+// The directory is the newest of those from now on. What cannot be written is not remembered.
+void RememberLogDirectory(const std::string& log_dir);
+// ./logs, then the remembered ones, the newest first; those that are there.
+std::vector<std::string> KnownLogDirectories();
+
+struct PastRun {
+  std::string job;
+  // As v1::JobStatus has it; empty: no server ever knew of it.
+  std::string run;
+  std::string log_dir;
+  // From 1 on, the oldest first.
+  size_t number = 0;
+};
+
+// Of this job, the oldest first; of all jobs where the name is empty, by name.
+std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job);
+
+// The one that a user means: empty the newest, "previous" the one before it, a number, or the
+// beginning of when it began: of "2026-11-28 09:19:54" as the clock on the wall said in `zone`, or
+// of the run's own name.
+absl::StatusOr<PastRun> ChooseRun(const std::vector<PastRun>& runs, const std::string& which,
+                                  absl::TimeZone zone);
+
+// "2026-11-28 09:19:54"; "-": not known.
+std::string BeganText(const PastRun& run, absl::TimeZone zone);
+
+// The verdict that a run left in its directory.
+absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory);
+
+// What its files say. Without a verdict, of a run that goes on or whose launcher was killed, the
+// phase is not known, and its generations are those of which there are directories.
+absl::StatusOr<v1::JobStatus> StatusOf(const PastRun& run);
+
+// As a server does it; tail and offset as there. NOT_FOUND: the rank's files are not on this
+// machine.
+absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLogRequest& request);
+
+// A table of runs: number, when, how it ended.
+std::string RunsTable(const std::vector<PastRun>& runs, absl::TimeZone zone);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_COMMANDS_PAST_RUNS_H_

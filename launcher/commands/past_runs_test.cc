@@ -1,0 +1,126 @@
+#include "launcher/commands/past_runs.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "agent/run_files.h"
+#include "base/status_matchers.h"
+
+namespace cadre::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PastRunsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/runs_XXXXXX";
+    ASSERT_NE(mkdtemp(&name[0]), nullptr);
+    directory_ = name;
+    logs_ = name + "/logs";
+    setenv("HOME", name.c_str(), 1);
+  }
+  void Run(const std::string& job, const std::string& run, const std::string& message) {
+    const std::string directory = logs_ + "/" + job + "/run_" + run;
+    const std::string rank = directory + "/generation_1/rank_0";
+    std::filesystem::create_directories(rank);
+    std::ofstream(rank + "/stdout.log") << "one\ntwo\n";
+    if (message.empty()) return;
+    v1::Verdict verdict;
+    verdict.set_job(job);
+    verdict.set_run(run);
+    verdict.set_outcome(v1::FAILED);
+    verdict.set_message(message);
+    v1::Timeline timeline;
+    timeline.add_generations()->set_generation(1);
+    timeline.mutable_generations(0)->set_stopped_us(2000000);
+    timeline.mutable_generations(0)->set_world_size(1);
+    ASSERT_OK(agent::WriteVerdict(directory, verdict, timeline));
+  }
+  std::string Chosen(const std::string& which) {
+    const auto run = ChooseRun(RunsIn(logs_, "a"), which, absl::UTCTimeZone());
+    return run.ok() ? run->run : std::string(run.status().message());
+  }
+
+  std::string directory_, logs_;
+};
+
+TEST_F(PastRunsTest, AreOpenedByNumberAndTime) {
+  EXPECT_TRUE(RunsIn(logs_, "a").empty());
+  Run("a", "20261122T011933.123456Z", "the first");
+  Run("a", "20261122T091933.123456Z", "the second");
+  Run("a", "20261123T011933.123456Z", "the third");
+  Run("b", "20261124T011933.123456Z", "of another");
+  EXPECT_EQ(Chosen(""), "20261123T011933.123456Z");
+  EXPECT_EQ(Chosen("previous"), "20261122T091933.123456Z");
+  EXPECT_EQ(Chosen("1"), "20261122T011933.123456Z");
+  EXPECT_EQ(Chosen("2026-11-22"), "20261122T091933.123456Z") << "the last one of that day";
+  EXPECT_EQ(Chosen("2026-11-22 01:19"), "20261122T011933.123456Z");
+  EXPECT_EQ(Chosen("2026-11-22T01:19:33"), "20261122T011933.123456Z");
+  EXPECT_EQ(Chosen("20261122T01"), "20261122T011933.123456Z");
+  EXPECT_THAT(Chosen("4"), HasSubstr("job a has no run '4' in "));
+  EXPECT_THAT(Chosen("2025"), HasSubstr("it has 3 runs, the last of 2026-11-23 01:19:33"));
+  EXPECT_EQ(RunsIn(logs_, "").size(), 4u);
+  EXPECT_EQ(RunsTable(RunsIn(logs_, "b"), absl::UTCTimeZone()),
+            "JOB  RUN  BEGAN                OUTCOME  TOOK  REASON\n"
+            "b    1    2026-11-24 01:19:33  failed   2s    of another\n");
+}
+
+TEST_F(PastRunsTest, TheirFilesSayWhatAServerWould) {
+  Run("a", "20261122T011933.123456Z", "rank 0 died");
+  const PastRun run = RunsIn(logs_, "a")[0];
+  const auto status = StatusOf(run);
+  ASSERT_OK(status);
+  EXPECT_EQ(status->phase(), v1::FAILED);
+  EXPECT_EQ(status->verdict().message(), "rank 0 died");
+  EXPECT_EQ(status->run(), run.run);
+  v1::ReadLogRequest request;
+  request.set_generation(1);
+  request.set_tail(4);
+  auto read = ReadLogOf(run, request);
+  ASSERT_OK(read);
+  EXPECT_EQ(read->bytes(), "two\n");
+  EXPECT_EQ(read->offset(), 4u);
+  request.clear_tail();
+  request.set_offset(8);
+  read = ReadLogOf(run, request);
+  ASSERT_OK(read);
+  EXPECT_TRUE(read->ended());
+  request.set_rank(1);
+  EXPECT_TRUE(absl::IsNotFound(ReadLogOf(run, request).status()));
+}
+
+// Its launcher was killed.
+TEST_F(PastRunsTest, WithoutAVerdictItsOutputIsThereAllTheSame) {
+  Run("a", "20261122T011933.123456Z", "");
+  const auto status = StatusOf(RunsIn(logs_, "a")[0]);
+  ASSERT_OK(status);
+  EXPECT_FALSE(status->has_verdict());
+  ASSERT_EQ(status->timeline().generations_size(), 1);
+  EXPECT_EQ(status->timeline().generations(0).world_size(), 1u);
+  EXPECT_THAT(RunsTable(RunsIn(logs_, "a"), absl::UTCTimeZone()), HasSubstr("no verdict"));
+}
+
+TEST_F(PastRunsTest, TheDirectoriesUsedLastAreKnown) {
+  const std::string before = std::filesystem::current_path();
+  ASSERT_EQ(chdir(directory_.c_str()), 0);
+  EXPECT_TRUE(KnownLogDirectories().empty());
+  for (const char* name : {"logs", "x", "y"}) {
+    std::filesystem::create_directories(directory_ + "/" + name);
+  }
+  for (const char* name : {"x", "y", "gone", "x"}) RememberLogDirectory(directory_ + "/" + name);
+  EXPECT_THAT(KnownLogDirectories(),
+              ElementsAre(directory_ + "/logs", directory_ + "/x", directory_ + "/y"));
+  for (size_t i = 0; i < 2 * kRememberedDirectories; ++i) {
+    RememberLogDirectory(directory_ + "/" + std::to_string(i));
+  }
+  EXPECT_THAT(KnownLogDirectories(), ElementsAre(directory_ + "/logs"));
+  ASSERT_EQ(chdir(before.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace cadre::launcher

@@ -1,0 +1,254 @@
+#include "launcher/environment/launch_board.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/user_directory.h"
+
+namespace cadre::launcher {
+namespace {
+
+constexpr char kServer[] = "server";
+constexpr char kNode[] = "node-";
+constexpr absl::string_view kAt = "at ";
+constexpr absl::string_view kFailed = "failed ";
+// Between two looks: at first so much, later twice as much each time, up to the other.
+constexpr absl::Duration kFirstLook = absl::Milliseconds(10);
+constexpr absl::Duration kLastLook = absl::Milliseconds(500);
+// A start that takes longer is worth a line.
+constexpr absl::Duration kSlow = absl::Seconds(10);
+// What is older was left by another launch that had the same name.
+constexpr absl::Duration kOld = absl::Hours(1);
+constexpr size_t kMaxLine = 4096;
+
+// A network file system remembers for half a minute that a file was not there. Whoever changes the
+// directory itself is told by the file server that others have changed it too, and looks anew.
+void ForgetWhatWasNotThere(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/.look-", getpid(), "-", time(nullptr));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  close(fd);
+  unlink(path.c_str());
+}
+
+// By the file server's clock, which gave both their times; the directory was changed just now.
+bool IsOld(const struct stat& directory, const struct stat& file) {
+  return directory.st_mtime - file.st_mtime > absl::ToInt64Seconds(kOld);
+}
+
+std::string FirstLineOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+class Waiting {
+ public:
+  Waiting(std::string directory, absl::Duration patience)
+      : directory_(std::move(directory)), began_(MonoNow()), patience_(patience) {
+    ForgetWhatWasNotThere(directory_);
+  }
+  // False: it has been long enough.
+  bool Again() {
+    if (MonoNow() - began_ >= patience_) return false;
+    absl::SleepFor(pause_);
+    pause_ = std::min(2 * pause_, kLastLook);
+    ForgetWhatWasNotThere(directory_);
+    return true;
+  }
+  absl::Duration So() const { return MonoNow() - began_; }
+
+ private:
+  const std::string directory_;
+  const MonoTime began_;
+  const absl::Duration patience_;
+  absl::Duration pause_ = kFirstLook;
+};
+
+std::string Come(const std::vector<LaunchBoard::Node>& nodes) {
+  std::string text;
+  for (const LaunchBoard::Node& node : nodes) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", node.name, " (", node.tasks, ")");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchBoard> LaunchBoard::Open(const std::string& launch) {
+  ASSIGN_OR_RETURN(std::string directory, HomeDirectory());
+  return LaunchBoard(std::move(directory), launch);
+}
+
+// Whole: it is written under another name first.
+absl::Status LaunchBoard::Write(const std::string& name, absl::string_view text) const {
+  const std::string path = absl::StrCat(directory_, "/", launch_, ".", name);
+  const std::string draft = absl::StrCat(path, ".new-", getpid());
+  std::ofstream file(draft, std::ios::binary);
+  file << text << "\n";
+  file.close();
+  if (file && rename(draft.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  unlink(draft.c_str());
+  return why;
+}
+
+// What follows the prefix in their names, with their first lines.
+std::vector<std::pair<std::string, std::string>> LaunchBoard::Read(absl::string_view prefix) const {
+  const std::string begin = absl::StrCat(launch_, ".", prefix);
+  struct stat directory = {};
+  if (stat(directory_.c_str(), &directory) != 0) return {};
+  std::vector<std::pair<std::string, std::string>> found;
+  DIR* const entries = opendir(directory_.c_str());
+  if (entries == nullptr) return {};
+  while (const dirent* const entry = readdir(entries)) {
+    absl::string_view name = entry->d_name;
+    if (!absl::ConsumePrefix(&name, begin) || absl::StrContains(name, ".")) continue;
+    const std::string path = absl::StrCat(directory_, "/", entry->d_name);
+    struct stat info = {};
+    if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || IsOld(directory, info))
+      continue;
+    found.emplace_back(name, FirstLineOf(path));
+  }
+  closedir(entries);
+  return found;
+}
+
+absl::StatusOr<std::vector<LaunchBoard::Node>> LaunchBoard::Meet(const Node& own, uint32_t tasks,
+                                                                 absl::Duration patience) const {
+  RETURN_IF_ERROR(Write(absl::StrCat(kNode, own.task), absl::StrCat(own.tasks, " ", own.name)));
+  std::vector<Node> nodes;
+  Waiting waiting(directory_, patience);
+  do {
+    nodes.clear();
+    uint64_t sum = 0;
+    for (const auto& [name, line] : Read(kNode)) {
+      const std::pair<std::string, std::string> words =
+          absl::StrSplit(line, absl::MaxSplits(' ', 1));
+      Node node;
+      if (!absl::SimpleAtoi(name, &node.task) || !absl::SimpleAtoi(words.first, &node.tasks))
+        continue;
+      node.name = words.second;
+      sum += node.tasks;
+      nodes.push_back(std::move(node));
+    }
+    std::sort(nodes.begin(), nodes.end(),
+              [](const Node& a, const Node& b) { return a.task < b.task; });
+    if (sum == tasks) return nodes;
+    if (sum > tasks) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "this launch has ", tasks, " tasks, but its nodes say that they have ", sum, ": ",
+          Come(nodes), " (", Where(), "); remove those files if they are of an earlier launch"));
+    }
+  } while (waiting.Again());
+  return absl::DeadlineExceededError(absl::StrCat(
+      "this launch has ", tasks, " tasks, and within ", absl::FormatDuration(patience),
+      " only those of ", Come(nodes), " came (", Where(),
+      "); are all of them 'cadre run', and is the home directory the same on every node? If not, "
+      "add --nnodes N, --rdzv-endpoint HOST[:PORT] and --token-file FILE"));
+}
+
+absl::Status LaunchBoard::Serves(absl::string_view at) const {
+  return Write(kServer, absl::StrCat(kAt, at));
+}
+
+void LaunchBoard::Fails(absl::string_view why) const {
+  // Where even that cannot be written the others hear nothing until they have waited enough.
+  Write(kServer, absl::StrCat(kFailed, why.substr(0, kMaxLine))).IgnoreError();
+}
+
+absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
+                                                     const std::function<void()>& slow) const {
+  bool said_slow = false;
+  Waiting waiting(directory_, patience);
+  do {
+    for (const auto& [name, line] : Read(kServer)) {
+      absl::string_view text = line;
+      if (!name.empty()) continue;
+      if (absl::ConsumePrefix(&text, kAt)) return std::string(text);
+      if (absl::ConsumePrefix(&text, kFailed)) {
+        return absl::UnavailableError(
+            absl::StrCat("the node that is to serve the rendezvous cannot: ", text));
+      }
+    }
+    if (!said_slow && waiting.So() >= kSlow) slow();
+    said_slow = said_slow || waiting.So() >= kSlow;
+  } while (waiting.Again());
+  return absl::DeadlineExceededError(absl::StrCat(
+      "the node that is to serve the rendezvous did not say where within ",
+      absl::FormatDuration(patience), " (", Where(),
+      "); is the home directory the same on every node? If not, make a token with 'cadre token new "
+      "FILE' and add --token-file FILE"));
+}
+
+void LaunchBoard::Remove() const {
+  for (const char* const prefix : {kServer, kNode}) {
+    for (const auto& [name, line] : Read(prefix)) {
+      unlink(absl::StrCat(directory_, "/", launch_, ".", prefix, name).c_str());
+    }
+  }
+}
+
+namespace {
+
+// Asks, and returns the answer's words that have an "=".
+absl::StatusOr<std::map<std::string, std::string>> AskPmi(int fd, const std::string& question,
+                                                          MonoTime until) {
+  if (send(fd, question.data(), question.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(question.size())) {
+    return absl::UnavailableError("PMI does not take questions");
+  }
+  std::string answer;
+  while (answer.find('\n') == std::string::npos) {
+    pollfd ready = {fd, POLLIN, 0};
+    const int64_t left = absl::ToInt64Milliseconds(until - MonoNow());
+    char part[512];
+    const bool came = left > 0 && poll(&ready, 1, static_cast<int>(left)) > 0;
+    const ssize_t got = came ? recv(fd, part, sizeof(part), 0) : 0;
+    if (got <= 0 || answer.size() > kMaxLine) {
+      return absl::UnavailableError("PMI does not answer");
+    }
+    answer.append(part, static_cast<size_t>(got));
+  }
+  std::map<std::string, std::string> words;
+  for (const absl::string_view word : absl::StrSplit(answer, absl::ByAnyChar(" \n"))) {
+    words.insert(absl::StrSplit(word, absl::MaxSplits('=', 1)));
+  }
+  return words;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AskPmiForJob(int fd, absl::Duration patience) {
+  const MonoTime until = MonoNow() + patience;
+  RETURN_IF_ERROR(AskPmi(fd, "cmd=init pmi_version=1 pmi_subversion=1\n", until).status());
+  const auto answer = AskPmi(fd, "cmd=get_my_kvsname\n", until);
+  // Whoever does not say goodbye is taken to have failed.
+  RETURN_IF_ERROR(AskPmi(fd, "cmd=finalize\n", until).status());
+  RETURN_IF_ERROR(answer.status());
+  const auto name = answer->find("kvsname");
+  if (name != answer->end() && !name->second.empty()) return name->second;
+  return absl::UnavailableError("PMI does not say what it calls its job");
+}
+
+}  // namespace cadre::launcher

@@ -1,0 +1,153 @@
+#include "launcher/environment/launch_board.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+
+namespace cadre::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr absl::Duration kShort = absl::Milliseconds(50);
+
+class LaunchBoardTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string home = absl::StrCat(::testing::TempDir(), "/homeXXXXXX");
+    ASSERT_NE(mkdtemp(home.data()), nullptr);
+    setenv("HOME", home.c_str(), 1);
+    home_ = home;
+  }
+  static LaunchBoard Board() { return *LaunchBoard::Open("mpi-7"); }
+  std::string home_;
+};
+
+TEST_F(LaunchBoardTest, NodesCountTogether_InTheOrderOfTheirTasks) {
+  const LaunchBoard board = Board();
+  absl::StatusOr<std::vector<LaunchBoard::Node>> first, second;
+  std::thread other([&] { second = board.Meet({2, 3, "n2"}, 5, kLong); });
+  first = board.Meet({0, 2, "n1"}, 5, kLong);
+  other.join();
+  for (const auto& nodes : {first, second}) {
+    ASSERT_OK(nodes);
+    ASSERT_EQ(nodes->size(), 2u);
+    EXPECT_EQ((*nodes)[0].name, "n1");
+    EXPECT_EQ((*nodes)[1].name, "n2");
+    EXPECT_EQ((*nodes)[1].task, 2u);
+    EXPECT_EQ((*nodes)[1].tasks, 3u);
+  }
+}
+
+TEST_F(LaunchBoardTest, WhoDoesNotCome_IsMissed) {
+  EXPECT_THAT(Board().Meet({0, 2, "n1"}, 5, kShort),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("5 tasks"), HasSubstr("n1 (2)"), HasSubstr("--nnodes"))));
+  // Five, with what the first one has said.
+  EXPECT_OK(Board().Meet({2, 3, "n2"}, 5, kLong));
+  EXPECT_THAT(Board().Meet({5, 1, "n3"}, 5, kLong),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("they have 6")));
+}
+
+TEST_F(LaunchBoardTest, TheOthersHearWhereItServes) {
+  const LaunchBoard board = Board();
+  absl::StatusOr<std::string> at;
+  std::thread other([&] { at = board.AwaitServer(kLong, [] {}); });
+  ASSERT_OK(board.Serves("10.0.0.1:2345"));
+  other.join();
+  ASSERT_OK(at);
+  EXPECT_EQ(*at, "10.0.0.1:2345");
+  board.Remove();
+  EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
+  EXPECT_THAT(board.AwaitServer(kShort, [] {}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("home directory")));
+}
+
+TEST_F(LaunchBoardTest, TheOthersHearWhyItCannotServe) {
+  const LaunchBoard board = Board();
+  board.Fails("no such script");
+  EXPECT_THAT(board.AwaitServer(kLong, [] {}),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot: no such script")));
+  // Another launch with such a name.
+  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->AwaitServer(kShort, [] {}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("mpi-7.r1")));
+}
+
+// Process ids, of which launches are named, come again.
+TEST_F(LaunchBoardTest, WhatAnEarlierLaunchLeft_IsNotBelieved) {
+  const LaunchBoard board = Board();
+  ASSERT_OK(board.Serves("10.0.0.1:2345"));
+  const timespec old[2] = {{1, 0}, {1, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, (home_ + "/.cadre/mpi-7.server").c_str(), old, 0), 0);
+  EXPECT_THAT(board.AwaitServer(kShort, [] {}), StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+// An mpirun's end, which answers each line of `answers` in turn.
+class Pmi {
+ public:
+  explicit Pmi(std::vector<std::string> answers) {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_), 0);
+    thread_ = std::thread([this, answers] {
+      for (const std::string& answer : answers) {
+        char question[256];
+        const ssize_t got = read(ends_[1], question, sizeof(question));
+        if (got <= 0) return;
+        asked_.append(question, static_cast<size_t>(got));
+        // In two parts, as a stream may bring it.
+        EXPECT_EQ(write(ends_[1], answer.data(), 3), 3);
+        EXPECT_EQ(write(ends_[1], answer.data() + 3, answer.size() - 3),
+                  static_cast<ssize_t>(answer.size()) - 3);
+      }
+    });
+  }
+  ~Pmi() {
+    close(ends_[0]);
+    if (thread_.joinable()) thread_.join();
+    close(ends_[1]);
+  }
+  int fd() const { return ends_[0]; }
+  std::string Asked() {
+    thread_.join();
+    return asked_;
+  }
+
+ private:
+  int ends_[2];
+  std::thread thread_;
+  std::string asked_;
+};
+
+TEST(PmiTest, TheJobHasAName) {
+  Pmi pmi({"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
+           "cmd=my_kvsname kvsname=kvs_1_0_2_n1\n", "cmd=finalize_ack\n"});
+  const auto job = AskPmiForJob(pmi.fd());
+  ASSERT_OK(job);
+  EXPECT_EQ(*job, "kvs_1_0_2_n1");
+  EXPECT_EQ(pmi.Asked(),
+            "cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_my_kvsname\ncmd=finalize\n");
+}
+
+TEST(PmiTest, WhoAnswersOtherwiseHasNone) {
+  Pmi nameless({"cmd=response_to_init rc=0\n", "cmd=unknown\n", "cmd=finalize_ack\n"});
+  EXPECT_THAT(AskPmiForJob(nameless.fd()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("calls its job")));
+  Pmi silent({});
+  EXPECT_THAT(AskPmiForJob(silent.fd(), kShort), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(AskPmiForJob(-1, kShort), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+}  // namespace
+}  // namespace cadre::launcher
