@@ -86,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
             "RuntimeError: Error(s) in loading state_dict for ModuleDict: (python_failures.py, "
             "line 81)",
             "crash"},
-        Way{"exits", "exited with status 1; its last line: there is no data in /data", "crash"},
+        Way{"exits", "(python_failures.py:63 in exits); its last line: there is no data in /data",
+            "crash"},
         Way{"device_memory",
             "ran out of memory: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
             "20.00 "
