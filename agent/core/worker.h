@@ -58,6 +58,7 @@ struct Worker {
   // measure. And when it last wrote something, or started.
   std::optional<MonoTime> progressed_at;
   MonoTime wrote_at;
+  bool imports = false;  // a Python program's, which says nothing until it has imported its packages
 
   void Take(WorkerEvent event) { state = Next(state, event); }
   bool waits() const { return state == WorkerState::kWaits || state == WorkerState::kGaveUp; }
