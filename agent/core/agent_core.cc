@@ -35,7 +35,9 @@ void AgentCore::Impl::Take(const AgentEvent& event) {
         if constexpr (std::is_same_v<T, LinkDown>) OnLinkDown(e.status);
         if constexpr (std::is_same_v<T, ServerSaid>) OnServerSaid(e.message);
         if constexpr (std::is_same_v<T, WorkerRuns>) generation.OnRuns(e, now, Tells());
-        if constexpr (std::is_same_v<T, ProgramImported>) generation.OnImported(e, Tells());
+        if constexpr (std::is_same_v<T, ProgramImported>) {
+          generation.OnImported(e, now, Tells());
+        }
         if constexpr (std::is_same_v<T, WorkerDied>) OnWorkerDied(e);
         if constexpr (std::is_same_v<T, WorkerUnkillable>) OnUnkillable(e);
         if constexpr (std::is_same_v<T, AllGone>) {

@@ -124,13 +124,19 @@ void Generation::OnRuns(const WorkerRuns& event, MonoTime now, bool tell) {
   worker->pid = event.pid;
   worker->warm = event.warm;
   worker->why_plain = event.why_plain;
+  worker->imports = event.warm || !event.why_plain.empty();
   worker->wrote_at = now;
   if (tell) out_.Up(StartedMessage(event.local_rank, *worker), id_);
 }
 
-void Generation::OnImported(const ProgramImported& event, bool tell) {
+void Generation::OnImported(const ProgramImported& event, MonoTime now, bool tell) {
   if (!running() || event.generation != id_.number) return;
   imports_ = event.imports;
+  // Those of one of them have taken so long; from now on they are expected to write.
+  for (auto& [local_rank, worker] : workers_) {
+    if (event.imports.worker_us() == 0 || !std::exchange(worker.imports, false)) continue;
+    worker.wrote_at = std::max(worker.wrote_at, now);
+  }
   if (tell) out_.Up(ImportsMessage(*imports_), id_);
 }
 

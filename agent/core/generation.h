@@ -52,7 +52,7 @@ class Generation {
 
   // --- from the node; false: it is not about a worker that is here ---
   void OnRuns(const WorkerRuns& event, MonoTime now, bool tell);
-  void OnImported(const ProgramImported& event, bool tell);
+  void OnImported(const ProgramImported& event, MonoTime now, bool tell);
   // The first failure is kept. `fenced_because`: what ended it where it was fenced.
   bool OnDied(const WorkerDied& event, MonoTime now, const std::string& node,
               const std::string& fenced_because);

@@ -1,5 +1,6 @@
 #include "agent/core/hang_watch.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -17,6 +18,9 @@ constexpr size_t kMaxQuotedRanks = 64;
 // Of what they called in their process groups.
 constexpr size_t kMaxCallsBytes = 512 << 10;
 
+// A program that imports its packages writes nothing; one that takes longer than this hangs.
+constexpr absl::Duration kLongestImports = absl::Minutes(10);
+
 // The last sign of life that counts, absent where none does; how long the next one may take, zero
 // for as long as it likes; and whether it was output.
 struct Quiet {
@@ -32,7 +36,7 @@ Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts) {
   // Whoever shows progress need not write. Without a limit for that, both are signs of life.
   if (shows && progress > absl::ZeroDuration()) return {worker.progressed_at, progress, false};
   if (silence > absl::ZeroDuration() && (!shows || *worker.progressed_at < worker.wrote_at)) {
-    return {worker.wrote_at, silence, true};
+    return {worker.wrote_at, worker.imports ? std::max(silence, kLongestImports) : silence, true};
   }
   return {worker.progressed_at, silence, false};
 }

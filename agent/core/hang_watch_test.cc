@@ -29,6 +29,11 @@ TEST(HangsAt, Table) {
   Worker worker = Running(10);
   EXPECT_EQ(HangsAt(worker, Limits(60, 0).timeouts()), MonoTime::Never()) << "shows no progress";
   EXPECT_EQ(HangsAt(worker, Limits(60, 30).timeouts()), At(40));
+  worker.imports = true;
+  EXPECT_EQ(HangsAt(worker, Limits(0, 30).timeouts()), At(610))
+      << "says nothing until it has begun";
+  EXPECT_EQ(HangsAt(worker, Limits(0, 900).timeouts()), At(910));
+  worker.imports = false;
   worker.progressed_at = At(20);
   EXPECT_EQ(HangsAt(worker, Limits(60, 30).timeouts()), At(80)) << "need not write";
   EXPECT_EQ(HangsAt(worker, Limits(0, 30).timeouts()), At(50));

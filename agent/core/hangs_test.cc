@@ -158,6 +158,23 @@ TEST_F(HangsTest, SilentWorker_HangsByItsOutputAlone) {
   EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 1! 0"));
 }
 
+// It says nothing for as long as that takes, and is no endless loop.
+TEST_F(HangsTest, SilenceIsCountedOnceAPythonProgramHasImportedItsPackages) {
+  Feed(LinkUp{});
+  Welcome();
+  Assign(1);
+  for (uint32_t i = 0; i < 2; ++i) {
+    Feed(WorkerRuns{1, i, static_cast<int32_t>(100 + i), false, "its first start"});
+  }
+  LimitProgress(/*silence_seconds=*/30, /*progress_seconds=*/0);
+  EXPECT_THAT(After(absl::Seconds(54)), ::testing::Not(Contains(HasSubstr("look"))));
+  ProgramImported imported{1, {}};
+  imported.imports.set_worker_us(54000000);
+  Feed(imported);
+  EXPECT_THAT(After(absl::Seconds(29)), ::testing::Not(Contains(HasSubstr("look"))));
+  EXPECT_THAT(After(absl::Seconds(1)), Contains("look 1 overdue=0,1"));
+}
+
 TEST_F(HangsTest, ASilentWorkerThatShowsProgress_HangsByItsProgressAlone) {
   Run();
   LimitProgress(30);

@@ -59,6 +59,7 @@ struct Worker {
   // measure. And when it last wrote something, or started.
   std::optional<MonoTime> progressed_at;
   MonoTime wrote_at;
+  bool imports = false;  // a Python program's, which says nothing until it has imported its packages
   // How long it usually takes from one sign of progress to the next; zero before the second.
   absl::Duration usual;
 
