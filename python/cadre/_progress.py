@@ -15,6 +15,7 @@ _MIN_INTERVAL = 0.1  # seconds; the agent needs no more of them
 _owner = os.getpid()  # a forked child is not the worker
 _last: Optional[float] = None
 _fd: Optional[int] = None
+_told = False  # the program says how far it is
 
 
 def _descriptor() -> int:
@@ -34,6 +35,18 @@ def _descriptor() -> int:
 def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Optional[float] = None) -> None:
     """Says how far this worker is; a loss may be a tensor. Never waits, and no reader's trouble is the program's; does nothing without
     Cadre and in forked children."""
+    global _told
+    _told = True
+    _report(step, loss, samples_per_second)
+
+
+def saved(step: int) -> None:
+    """A checkpoint of that step says how far a program is that does not say it otherwise."""
+    if not _told:
+        _report(step, None, None)
+
+
+def _report(step: int, loss: Optional[float], samples_per_second: Optional[float]) -> None:
     global _last, _fd
     now = time.monotonic()
     if os.getpid() != _owner or (_last is not None and now - _last < _MIN_INTERVAL):
