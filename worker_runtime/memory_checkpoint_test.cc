@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,7 +97,10 @@ TEST_F(MemoryCheckpointTest, AnotherNumberOfRanksHasNoneOfTheRanksOwn) {
   testing::InProcessWorkers workers(3);
   workers.Run([&](Worker& worker) { EXPECT_OK(Save(*Open(worker), 1, "state")); });
   testing::InProcessWorkers fewer(2);
+  ::testing::internal::CaptureStderr();
   fewer.Run([&](Worker& worker) { EXPECT_EQ(LatestOf(*Open(worker)), "none"); });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("the state of step 1 is of 3 ranks, of which this job of 2 can take none"));
 }
 
 TEST_F(MemoryCheckpointTest, AReplicatedOneIsThereForAnyNumberOfRanks) {
@@ -108,6 +112,35 @@ TEST_F(MemoryCheckpointTest, AReplicatedOneIsThereForAnyNumberOfRanks) {
   testing::InProcessWorkers fewer(2);
   fewer.Run(
       [&](Worker& worker) { EXPECT_EQ(LatestOf(*Open(worker, /*replicated=*/true)), "9:at 9"); });
+}
+
+TEST_F(MemoryCheckpointTest, OneThatWasSavedOtherwiseIsAnErrorThatNamesTheStep) {
+  for (const bool saved : {true, false}) {
+    testing::InProcessWorkers workers(4, 2);
+    workers.Run([&](Worker& worker) { EXPECT_OK(Save(*Open(worker, saved), 5, "state ")); });
+    // A node that is new knows nothing of it by itself.
+    std::filesystem::remove_all(NodeFolder(1));
+    testing::InProcessWorkers restarted(4, 2);
+    restarted.Run([&](Worker& worker) {
+      const auto memory = Open(worker, !saved);
+      EXPECT_THAT(LatestOf(*memory), HasSubstr("the state of step 5 was saved as "));
+      const auto replicated = memory->SavedReplicated();
+      ASSERT_OK(replicated);
+      EXPECT_EQ(*replicated, std::optional<bool>(saved));
+    });
+    for (const int node : {0, 1}) std::filesystem::remove_all(NodeFolder(node));
+  }
+}
+
+TEST_F(MemoryCheckpointTest, WhereThereIsNoneItWasSavedInNoWay) {
+  testing::InProcessWorkers workers(2);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker);
+    EXPECT_EQ(LatestOf(*memory), "none");
+    const auto replicated = memory->SavedReplicated();
+    ASSERT_OK(replicated);
+    EXPECT_FALSE(replicated->has_value());
+  });
 }
 
 TEST_F(MemoryCheckpointTest, ANewNodeGetsItFromAnother) {

@@ -56,6 +56,7 @@ def _declare(lib: Any) -> Any:
         "memory_commit": [handle, long],
         "memory_wait_for_partner": [handle],
         "memory_spill": [handle, text, long],
+        "memory_saved_as": [handle, c.POINTER(number)],
         "memory_latest": [handle, c.POINTER(long), c.POINTER(handle), c.POINTER(size)],
         "store_set": [handle, text, text, size],
         "store_get": [handle, text, long, text, size, c.POINTER(size)],

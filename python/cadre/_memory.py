@@ -20,18 +20,15 @@ _REPLICATED, _NO_PARTNER = 1, 2  # of cadre.h
 class Memory:
     """What this worker keeps on its node. Any thread of its process."""
 
-    def __init__(self, worker: _worker.Worker, replicated: bool, partner: bool) -> None:
-        import ctypes
+    def __init__(self, worker: _worker.Worker, replicated: Optional[bool], partner: Optional[bool]) -> None:
         import threading
 
         self._lock = threading.RLock()  # held by save() and by whoever waits for its copy
+        # As a call said; None: none has. What latest() gives without being told says the first one.
         self.replicated, self.partner = replicated, partner
-        self._worker, self._library, self._handle = worker, worker._lib, ctypes.c_void_p()
-        flags = (_REPLICATED if replicated else 0) | (0 if partner else _NO_PARTNER)
-        self._library.cadre_memory_open(worker._handle, flags, int(_TIMEOUT * 1000), ctypes.byref(self._handle))
-        if _spill is not None:
-            directory, every = _spill
-            self._library.cadre_memory_spill(self._handle, os.fsencode(directory), int(every * 1000))
+        self._found = -1  # the step that latest() gave last
+        self._worker, self._library, self._handle = worker, worker._lib, None
+        self._open(bool(replicated), partner is not False)
         self._staging = Staging()
         self._copying: Optional[Copy] = None  # what the thread copies
         self._thread: Any = None
@@ -39,8 +36,44 @@ class Memory:
         self._failing: Optional[type] = None  # what was said of the copies since the last one that went well
         self._behind = False
 
+    def _open(self, replicated: bool, partner: bool) -> None:
+        import ctypes
+
+        if self._handle is not None:
+            self._library.cadre_memory_free(self._handle)
+        self._handle, self._is_open_as = ctypes.c_void_p(), (replicated, partner)
+        flags = (_REPLICATED if replicated else 0) | (0 if partner else _NO_PARTNER)
+        self._library.cadre_memory_open(self._worker._handle, flags, int(_TIMEOUT * 1000), ctypes.byref(self._handle))
+        if _spill is not None:
+            directory, every = _spill
+            self._library.cadre_memory_spill(self._handle, os.fsencode(directory), int(every * 1000))
+
+    def _use(self, replicated: bool, partner: bool) -> None:
+        if (replicated, partner) != self._is_open_as:
+            self.settle()
+            self._open(replicated, partner)
+
+    def agree(self, step: Optional[int], replicated: Optional[bool], partner: Optional[bool]) -> None:
+        """That is what a call says of its state. A contradiction to what was said, or to what was found, is an error."""
+        for name, now in (("replicated", replicated), ("partner", partner)):
+            before = getattr(self, name)
+            if now is None or before is None or now == before:
+                continue
+            if name == "replicated" and self._worker.world_size == 1:
+                continue  # it is the same for one rank
+            what = "" if step is None else "step %d: " % step
+            if self._found >= 0 and name == "replicated":
+                raise InvalidArgumentError(
+                    "%sreplicated=%r, but the state of step %d, which latest() gave, was saved with replicated=%r: "
+                    "expected the same in all calls" % (what, now, self._found, before)
+                )
+            raise InvalidArgumentError("%s%s=%r here and %r before: expected the same in all calls" % (what, name, now, before))
+        self.replicated = self.replicated if replicated is None else replicated
+        self.partner = self.partner if partner is None else partner
+
     def save(self, state: Any, step: int) -> None:
         with self._lock:
+            self._use(bool(self.replicated), self.partner is not False)
             self._save(state, step)
 
     def _save(self, state: Any, step: int) -> None:
@@ -108,13 +141,32 @@ class Memory:
 
         step, data, size = ctypes.c_int64(), ctypes.c_void_p(), ctypes.c_size_t()
         self.settle()
+        if self.replicated is None:
+            self._use(self._saved_replicated(), self.partner is not False)
+        else:
+            self._use(self.replicated, self.partner is not False)
         found = ctypes.byref(step), ctypes.byref(data), ctypes.byref(size)
         try:
             _worker._interruptibly(lambda: self._library.cadre_memory_latest(self._handle, *found))
         except NotFoundError:
             return None, -1
+        self._found = step.value
+        if self.replicated is None:
+            self.replicated = self._is_open_as[0]
         view = memoryview((ctypes.c_char * size.value).from_address(data.value)).cast("B")
         return restored(view, into), step.value
+
+
+    def _saved_replicated(self) -> bool:
+        """How the newest state was saved that any rank has."""
+        import ctypes
+
+        flags = ctypes.c_int()
+        try:
+            _worker._interruptibly(lambda: self._library.cadre_memory_saved_as(self._handle, ctypes.byref(flags)))
+        except NotFoundError:
+            return False
+        return flags.value == _REPLICATED
 
 
 def _warn(error: Exception) -> None:
@@ -146,7 +198,7 @@ def spill(directory: Any, every: float) -> None:
     _spill = os.path.abspath(directory), every
 
 
-def of_this_worker(replicated: bool, partner: bool) -> Optional[Memory]:
+def of_this_worker(replicated: Optional[bool], partner: Optional[bool], step: Optional[int] = None) -> Optional[Memory]:
     """None where nobody keeps memory for it: the worker was not started by Cadre."""
     global _memory
     if _memory is None:
@@ -158,8 +210,5 @@ def of_this_worker(replicated: bool, partner: bool) -> Optional[Memory]:
         _memory = Memory(worker, replicated, partner)
     if _memory._worker._owner != os.getpid():
         raise FailedPreconditionError(_worker.NO_WORKER)
-    for name, now in (("replicated", replicated), ("partner", partner)):
-        before = getattr(_memory, name)
-        if before != now:
-            raise InvalidArgumentError("%s=%r here and %r before: expected the same in all calls" % (name, now, before))
+    _memory.agree(step, replicated, partner)
     return _memory

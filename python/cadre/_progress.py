@@ -15,6 +15,7 @@ _MIN_INTERVAL = 0.1  # seconds; the agent needs no more of them
 _owner = os.getpid()  # a forked child is not the worker
 _last: Optional[float] = None
 _fd: Optional[int] = None
+_told = False  # the program says how far it is
 
 
 def _descriptor() -> int:
@@ -41,6 +42,20 @@ def progress(
 ) -> None:
     """Says how far this worker is, of `total` steps, with figures of its own (lr=0.1); any but the steps may be a tensor. Never waits, and no
     reader's trouble is the program's; does nothing without Cadre and in forked children."""
+    global _told
+    _told = True
+    if loss is not None:
+        figures["loss"] = loss
+    _report(step, samples_per_second, total, figures)
+
+
+def saved(step: int) -> None:
+    """A checkpoint of that step says how far a program is that does not say it otherwise."""
+    if not _told:
+        _report(step, None, None, {})
+
+
+def _report(step: int, samples_per_second: Optional[float], total: Optional[int], figures: Dict[str, float]) -> None:
     global _last, _fd
     now = time.monotonic()
     if os.getpid() != _owner or (_last is not None and now - _last < _MIN_INTERVAL):
@@ -54,8 +69,6 @@ def progress(
         line += " samples_per_second=%g" % samples_per_second
     if total is not None:
         line += " total=%d" % total
-    if loss is not None:
-        figures["loss"] = loss
     for name, figure in figures.items():
         # PyTorch warns where a tensor that requires a gradient becomes a number.
         line += " %s=%g" % (name, figure.detach() if hasattr(figure, "detach") else figure)

@@ -8,7 +8,7 @@ from cadre._errors import InvalidArgumentError
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
-    from typing import Any, Tuple
+    from typing import Any, Optional, Tuple
 
 _MAX_STEP = 2**63 - 1
 __all__ = ["latest", "save", "spill", "wait", "wanted"]
@@ -30,11 +30,12 @@ def save(state: Any, step: int, *, replicated: bool = False, partner: bool = Tru
         number = -1
     if not 0 <= number <= _MAX_STEP:
         raise InvalidArgumentError("step: %r; expected a whole number from 0 to %d" % (step, _MAX_STEP))
-    from cadre import _memory  # when it is needed: what most programs never do costs them nothing
+    from cadre import _memory, _progress  # when it is needed: what most programs never do costs them nothing
 
-    memory = _memory.of_this_worker(replicated, partner)
+    memory = _memory.of_this_worker(replicated, partner, number)
     if memory is not None:
         memory.save(state, number)
+        _progress.saved(number)
 
 
 def wait() -> None:
@@ -56,8 +57,11 @@ def spill(directory: Any, *, every: float = 300.0) -> None:
     _memory.spill(directory, every)
 
 
-def latest(*, into: Any = None, replicated: bool = False, partner: bool = True) -> Tuple[Any, int]:
+def latest(*, into: Any = None, replicated: Optional[bool] = None, partner: Optional[bool] = None) -> Tuple[Any, int]:
     """The newest state that all ranks have, with new tensors on the CPU, and its step; (None, -1) where there is none.
+
+    replicated, partner: the state says how it was saved. Told otherwise than it was, it is an error that names the step, as a save()
+    that contradicts it is.
 
     into: a state whose tensors take what was saved, in place, where the saved one has a tensor too; all others are new. It is the state
     then, with what it is made of besides as it was saved. A tensor that the saved state lacks, or has in another shape or type, is an

@@ -98,3 +98,14 @@ cadre_status cadre_memory_latest(cadre_memory* memory, int64_t* step, const void
     return cadre::OkStatus();
   });
 }
+
+cadre_status cadre_memory_saved_as(cadre_memory* memory, int* flags) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    RETURN_IF_ERROR(NotNull(flags, "flags"));
+    ASSIGN_OR_RETURN(const std::optional<bool> replicated, memory->memory->SavedReplicated());
+    if (!replicated.has_value()) return cadre::NotFoundError("no state is in memory");
+    *flags = *replicated ? CADRE_MEMORY_REPLICATED : 0;
+    return cadre::OkStatus();
+  });
+}

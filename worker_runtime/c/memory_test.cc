@@ -54,6 +54,13 @@ TEST_F(CMemoryTest, WhatWasCommittedIsThereForTheNextProcess) {
   ASSERT_EQ(cadre_memory_latest(memory, &step, &data, &size), CADRE_OK) << cadre_last_error();
   EXPECT_EQ(step, 17);
   EXPECT_EQ(std::string(static_cast<const char*>(data), size), "onetwo");
+  int flags = -1;
+  ASSERT_EQ(cadre_memory_saved_as(memory, &flags), CADRE_OK) << cadre_last_error();
+  EXPECT_EQ(flags, 0);
+  cadre_memory_free(memory);
+  ASSERT_EQ(cadre_memory_open(&worker_, CADRE_MEMORY_REPLICATED, kLongMs, &memory), CADRE_OK);
+  EXPECT_EQ(cadre_memory_latest(memory, &step, &data, &size), CADRE_FAILED_PRECONDITION);
+  EXPECT_THAT(cadre_last_error(), ::testing::HasSubstr("step 17"));
   cadre_memory_free(memory);
 }
 

@@ -193,6 +193,9 @@ cadre_status cadre_memory_wait_for_partner(cadre_memory* memory);
 // has `*size` bytes, to be copied before the next write. CADRE_NOT_FOUND: there is none.
 cadre_status cadre_memory_latest(cadre_memory* memory, int64_t* step, const void** data,
                                  size_t* size);
+// Called by all ranks: as what the newest state that any of them has was saved,
+// CADRE_MEMORY_REPLICATED or 0, for who does not know. CADRE_NOT_FOUND: there is none.
+cadre_status cadre_memory_saved_as(cadre_memory* memory, int* flags);
 
 // ---- Communicator: collectives between all ranks of the world, or some of them.
 //

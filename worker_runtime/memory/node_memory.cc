@@ -1,8 +1,10 @@
 #include "worker_runtime/memory/node_memory.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "worker_runtime/backend/broadcast_bytes.h"
 #include "worker_runtime/checkpoint/copy_parts.h"
 #include "worker_runtime/memory/absence_notice.h"
+#include "worker_runtime/memory/files/rank_files.h"
 #include "worker_runtime/memory/files/slot_file.h"
 #include "worker_runtime/memory/spill_directory.h"
 
@@ -128,11 +131,86 @@ Result<std::optional<SavedState>> NodeMemory::Latest() {
   if (found.step == kNoStep && spill_ != nullptr) {
     ASSIGN_OR_RETURN(found, FindSpilled(*communicator));
   }
-  if (found.step == kNoStep) return std::optional<SavedState>();
+  if (found.step == kNoStep) {
+    RETURN_IF_ERROR(CheckNothingIsLost(*communicator));
+    return std::optional<SavedState>();
+  }
   const std::optional<SlotLabel> label = ReadLabel(found.path);
   if (!label.has_value()) return InternalError(absl::StrCat("step ", found.step, " is gone"));
   ASSIGN_OR_RETURN(read_, MapState(found.path, label->bytes));
   return std::optional<SavedState>({found.step, {read_->data() + kStateOffset, label->bytes}});
+}
+
+Result<std::optional<bool>> NodeMemory::SavedReplicated() {
+  RETURN_IF_ERROR(Wait());
+  AwaitRoom();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator, ConnectAll());
+  ASSIGN_OR_RETURN(const NewestState newest, FindNewest(*communicator));
+  if (newest.step == kNoStep) return std::optional<bool>();
+  return std::optional<bool>(newest.replicated);
+}
+
+Result<NodeMemory::NewestState> NodeMemory::FindNewest(Communicator& communicator) {
+  // All fields have 8 bytes; one that is saved in a later generation is newer.
+  struct Offer {
+    int64_t generation = -1;
+    int64_t step = kNoStep;
+    int64_t replicated = 0;
+    int64_t ranks = 0;
+    bool operator<(const Offer& other) const {
+      return std::tie(generation, step) < std::tie(other.generation, other.step);
+    }
+  };
+  constexpr size_t kFields = sizeof(Offer) / sizeof(int64_t);
+  Offer own;
+  const auto offer = [&own](const SlotLabel& label, bool replicated) {
+    own = std::max(own, {static_cast<int64_t>(label.generation), label.step, replicated,
+                         replicated ? 1 : label.world_size});
+  };
+  const int most_slots = kReplicatedSlots + 1;  // one more where states are spilled
+  for (const SavedStep& saved : MemorySlots(directory(), kReplicatedName, most_slots).Whole()) {
+    offer(saved, true);
+  }
+  for (const RankFile& file : RankFiles(directory())) offer(file.label, false);
+  if (own.step == kNoStep && spill_ != nullptr) {
+    // Those of one rank are what a replicated state is spilled as. A job of one rank has no other.
+    const std::optional<std::pair<int64_t, int>> spilled = spill_->directory().Newest();
+    if (spilled.has_value()) {
+      const bool one = spilled->second == 1;
+      const bool replicated = worker_.world_size() == 1 ? one && options_.replicated : one;
+      own = {0, spilled->first, replicated, spilled->second};
+    }
+  }
+  std::vector<Offer> all(worker_.world_size());
+  RETURN_IF_ERROR(
+      WaitOrAbort(communicator,
+                  communicator.AllGather({&own, kFields, DataType::kInt64},
+                                         {all.data(), all.size() * kFields, DataType::kInt64}),
+                  options_.timeout));
+  const Offer newest = *std::max_element(all.begin(), all.end());
+  return NewestState{newest.step, newest.replicated != 0, static_cast<int>(newest.ranks)};
+}
+
+Status NodeMemory::CheckNothingIsLost(Communicator& communicator) {
+  ASSIGN_OR_RETURN(const NewestState newest, FindNewest(communicator));
+  if (newest.step == kNoStep) return OkStatus();
+  if (newest.replicated != options_.replicated) {
+    const auto kind = [](bool replicated) {
+      return replicated ? "replicated, one for all ranks" : "each rank's own, not replicated";
+    };
+    return FailedPreconditionError(
+        absl::StrCat("the state of step ", newest.step, " was saved as ", kind(newest.replicated),
+                     ", and is asked for as ", kind(options_.replicated),
+                     ": ask for it as it was saved, or it would be lost"));
+  }
+  if (newest.ranks != worker_.world_size() && worker_.rank() == 0) {
+    std::fprintf(
+        stderr,
+        "cadre: checkpoint in memory: the state of step %lld is of %d ranks, of which this "
+        "job of %d can take none; it begins anew\n",
+        static_cast<long long>(newest.step), newest.ranks, worker_.world_size());
+  }
+  return OkStatus();
 }
 
 Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {

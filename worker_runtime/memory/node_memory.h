@@ -31,6 +31,7 @@ class NodeMemory : public MemoryCheckpoint {
   Status Write(Span<const StatePart> parts) final;
   Status Commit(int64_t step) final;
   Result<std::optional<SavedState>> Latest() final;
+  Result<std::optional<bool>> SavedReplicated() final;
 
  protected:
   // The states that ranks save: this one keeps `slots` of those with that name, in its folder and,
@@ -73,6 +74,16 @@ class NodeMemory : public MemoryCheckpoint {
   Result<std::unique_ptr<Communicator>> ConnectAll();
   // From the directory, where no node's memory has one.
   Result<Found> FindSpilled(Communicator& communicator);
+  // Collective: the newest state of any kind, of any number of ranks.
+  struct NewestState {
+    int64_t step = kNoStep;
+    bool replicated = false;
+    int ranks = 0;
+  };
+  Result<NewestState> FindNewest(Communicator& communicator);
+  // There is no state to go on from. To begin anew without a word beside one that was saved
+  // otherwise would lose it.
+  Status CheckNothingIsLost(Communicator& communicator);
   // Collective: of what the ranks have.
   Result<int64_t> Least(Communicator& communicator, int64_t own);
   // Collective: the problem of the lowest rank that has one, which says it on standard error;

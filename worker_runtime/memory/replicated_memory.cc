@@ -10,18 +10,17 @@
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/memory/files/mapped_file.h"
+#include "worker_runtime/memory/files/rank_files.h"
 #include "worker_runtime/memory/files/slot_file.h"
 
 namespace cadre::memory {
 namespace {
 
-// Any one will do where all ranks have the same.
-constexpr int kSlots = 2;
 // What nodes without a state get at a time.
 constexpr size_t kChunkBytes = size_t{4} << 20;
 
 // Of one node, and one more where states are spilled.
-using Replicas = std::array<Replica, kSlots + 1>;
+using Replicas = std::array<Replica, kReplicatedSlots + 1>;
 
 Replica Newest(const std::vector<Replicas>& of_ranks) {
   Replica newest;
@@ -46,8 +45,8 @@ uint64_t GenerationOf(const Replica& replica) { return static_cast<uint64_t>(rep
 
 ReplicatedMemory::ReplicatedMemory(Worker& worker, const MemoryCheckpointOptions& options)
     : NodeMemory(worker, options,
-                 {"replicated", kSlots, 0, 1, worker.place().local_rank == 0, worker.rank() == 0}) {
-}
+                 {kReplicatedName, kReplicatedSlots, 0, 1, worker.place().local_rank == 0,
+                  worker.rank() == 0}) {}
 
 Result<NodeMemory::Found> ReplicatedMemory::Find(Communicator& communicator) {
   Replicas own;

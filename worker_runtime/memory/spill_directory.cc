@@ -129,22 +129,29 @@ std::vector<Spilled> SpillDirectory::Whole() const {
   return whole;
 }
 
-std::string SpillDirectory::OfOtherRanks() const {
-  int64_t newest = -1;
-  std::string found;
+std::optional<std::pair<int64_t, int>> SpillDirectory::NewestBut(int without) const {
+  std::optional<std::pair<int64_t, int>> newest;
   for (const std::string& name : Names(path_)) {
+    const std::optional<int64_t> step = StepOf(name);
+    if (!step.has_value() || (newest.has_value() && *step <= newest->first)) continue;
     std::map<int, int> files;
     for (const std::string& file : Names(Path(name))) {
       if (const std::optional<int> ranks = RanksOf(file)) ++files[*ranks];
     }
-    const std::optional<int64_t> step = StepOf(name);
     for (const auto& [ranks, count] : files) {
-      if (!step.has_value() || *step <= newest || ranks == ranks_ || count != ranks) continue;
-      newest = *step;
-      found = absl::StrCat("step ", newest, " of ", ranks, ranks == 1 ? " rank" : " ranks");
+      if (ranks != without && count == ranks) newest = {*step, ranks};
     }
   }
-  return found;
+  return newest;
+}
+
+std::optional<std::pair<int64_t, int>> SpillDirectory::Newest() const { return NewestBut(0); }
+
+std::string SpillDirectory::OfOtherRanks() const {
+  const std::optional<std::pair<int64_t, int>> newest = NewestBut(ranks_);
+  if (!newest.has_value()) return "";
+  return absl::StrCat("step ", newest->first, " of ", newest->second,
+                      newest->second == 1 ? " rank" : " ranks");
 }
 
 Status SpillDirectory::Read(const std::string& name, MemorySlots& slots) const {

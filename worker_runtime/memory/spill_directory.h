@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cadre/result.h"
@@ -47,6 +48,8 @@ class SpillDirectory {
 
   // The newest first.
   std::vector<Spilled> Whole() const;
+  // The newest step that is whole there, and of how many ranks it is; nullopt: none is.
+  std::optional<std::pair<int64_t, int>> Newest() const;
   // Says which step is whole there of another number of ranks, the newest one; empty: none is.
   std::string OfOtherRanks() const;
   // Into `slots`, to be committed. DATA_LOSS: it is not what was written.
@@ -60,6 +63,7 @@ class SpillDirectory {
   std::vector<std::string> RemoveUnfinished(const std::vector<std::string>& tokens) const;
 
  private:
+  std::optional<std::pair<int64_t, int>> NewestBut(int ranks) const;
   std::string Path(const std::string& name) const;
 
   const std::string path_;

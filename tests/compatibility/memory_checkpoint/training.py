@@ -13,7 +13,7 @@ def train(layers, steps, replicated, after_step):
     """From where the checkpoint says to the last step; gives the model."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.Adam(model.parameters())
-    state, last = cadre.checkpoint.latest(replicated=replicated)
+    state, last = cadre.checkpoint.latest()
     if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])

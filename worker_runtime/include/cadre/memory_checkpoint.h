@@ -96,9 +96,14 @@ class MemoryCheckpoint {
 
   // Called by all ranks, which get the same step: the newest of which every rank's state is on some
   // node that is left; those who have it not get it from there. nullopt: there is none, or another
-  // number of ranks saved it in memory, and it is not replicated. FAILED_PRECONDITION: what the
-  // directory of Spill() has is of another number of ranks.
+  // number of ranks saved it in memory, and it is not replicated, which is said on standard error.
+  // FAILED_PRECONDITION: what the directory of Spill() has is of another number of ranks; or the
+  // newest state is a replicated one where this is not, or the other way round.
   virtual Result<std::optional<SavedState>> Latest() = 0;
+
+  // Called by all ranks, which get the same: whether the newest state that any of them has is
+  // replicated; nullopt: there is none. For who does not know how its states were saved.
+  virtual Result<std::optional<bool>> SavedReplicated() = 0;
 };
 
 }  // namespace cadre

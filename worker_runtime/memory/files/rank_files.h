@@ -1,5 +1,5 @@
 // What a node's folder in memory holds of each rank: "rank-R.N" are a rank's own states, "copy-R.N"
-// what a rank of another node gave this one to keep.
+// what a rank of another node gave this one to keep. "replicated.N" are those of all ranks.
 #ifndef CADRE_WORKER_RUNTIME_MEMORY_FILES_RANK_FILES_H_
 #define CADRE_WORKER_RUNTIME_MEMORY_FILES_RANK_FILES_H_
 
@@ -11,6 +11,10 @@
 #include "worker_runtime/memory/files/slot_file.h"
 
 namespace cadre::memory {
+
+// Of replicated states; any of two will do where all ranks have the same.
+inline constexpr char kReplicatedName[] = "replicated";
+inline constexpr int kReplicatedSlots = 2;
 
 std::string OwnName(int rank);
 std::string CopyName(int rank);
