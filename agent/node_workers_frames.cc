@@ -24,8 +24,7 @@ void NodeWorkers::OnFrame(const supervisor::Frame& frame) {
   } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
     OnAllGone(*gone);
   } else if (const auto* warm = std::get_if<supervisor::TemplateFrame>(&frame)) {
-    for (const std::string& note : warm->notes) uses_.display.Line(note);
-    warm_notes_.OnTemplate(*warm);
+    for (const std::string& line : warm_notes_.OnTemplate(*warm)) uses_.display.Line(line);
     uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
   } else if (const auto* imported = std::get_if<supervisor::ImportedFrame>(&frame)) {
     if (!groups_.LocalRank(imported->group).has_value()) return;

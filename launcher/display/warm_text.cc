@@ -1,5 +1,7 @@
 #include "launcher/display/warm_text.h"
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,14 @@ std::string PlainStartsText(const v1::Timeline& timeline) {
     absl::StrAppend(&text, "generation ", g.generation(), ": ",
                     g.warm() == 0 ? "" : "some workers ",
                     "started plainly, not warm: ", EscapeControl(g.why_plain()), "\n");
+  }
+  // They are the same in most generations.
+  std::set<std::string> left;
+  for (const v1::GenerationTimeline& g : timeline.generations()) {
+    left.insert(g.left_to_workers().begin(), g.left_to_workers().end());
+  }
+  for (const std::string& package : left) {
+    absl::StrAppend(&text, "imported by each worker itself: ", EscapeControl(package), "\n");
   }
   return text;
 }

@@ -47,9 +47,14 @@ TEST(WarmTextTest, ATimelineSaysWhyWorkersWereStartedPlainly) {
   third->set_generation(3);
   third->set_warm(3);
   third->set_why_plain("it does not answer");
+  second->add_left_to_workers("wandb: asks for the time");
+  third->add_left_to_workers("wandb: asks for the time");
+  third->add_left_to_workers("hub: copies\x1b the environment");
   EXPECT_EQ(PlainStartsText(timeline),
             "generation 2: started plainly, not warm: its template is still importing\n"
-            "generation 3: some workers started plainly, not warm: it does not answer\n");
+            "generation 3: some workers started plainly, not warm: it does not answer\n"
+            "imported by each worker itself: hub: copies\\x1b the environment\n"
+            "imported by each worker itself: wandb: asks for the time\n");
 }
 
 }  // namespace

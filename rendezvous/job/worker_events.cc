@@ -94,7 +94,8 @@ std::string TextOfOldRemains(const v1::WorkerRemains& remains, const Connection&
 
 bool AreSame(const v1::ProgramImports& a, const v1::ProgramImports& b) {
   return a.worker_us() == b.worker_us() && a.template_us() == b.template_us() &&
-         a.template_modules() == b.template_modules();
+         a.template_modules() == b.template_modules() &&
+         a.left_to_workers_size() == b.left_to_workers_size();
 }
 
 }  // namespace

@@ -97,6 +97,10 @@ void TakeImports(const v1::NodeImported& record, Job* job) {
   v1::GenerationTimeline* timeline = LastTimeline(job);
   if (timeline == nullptr) return;
   timeline->set_imports_us(std::max(timeline->imports_us(), record.imports().worker_us()));
+  for (const std::string& package : record.imports().left_to_workers()) {
+    auto& left = *timeline->mutable_left_to_workers();
+    if (std::find(left.begin(), left.end(), package) == left.end()) left.Add()->assign(package);
+  }
 }
 
 void EndWorker(const v1::WorkerEnded& record, Job* job) {

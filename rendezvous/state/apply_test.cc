@@ -138,6 +138,7 @@ TEST_F(ApplyTest, HowWorkersBeganIsKeptByNodeAndGeneration) {
     imported.mutable_node_imported()->set_generation(1);
     imported.mutable_node_imported()->set_node(node);
     imported.mutable_node_imported()->mutable_imports()->set_worker_us(us);
+    imported.mutable_node_imported()->mutable_imports()->add_left_to_workers("hub: why");
     Apply(imported);
   }
   EXPECT_EQ(job().generation.member(0).warm(), 1u);
@@ -148,6 +149,8 @@ TEST_F(ApplyTest, HowWorkersBeganIsKeptByNodeAndGeneration) {
   EXPECT_EQ(timeline.warm(), 1u);
   EXPECT_EQ(timeline.why_plain(), "the first reason");
   EXPECT_EQ(timeline.imports_us(), 300);
+  ASSERT_EQ(timeline.left_to_workers_size(), 1);
+  EXPECT_EQ(timeline.left_to_workers(0), "hub: why");
 }
 
 TEST_F(ApplyTest, ARunOfANameThatIsUsedAgainGoesOnCountingGenerations) {

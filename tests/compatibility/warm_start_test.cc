@@ -16,7 +16,7 @@
 namespace cadre {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::ContainsRegex;
 
 constexpr char kScript[] = "tests/compatibility/warm_script.py";
 constexpr absl::Duration kPatience = absl::Minutes(5);
@@ -72,7 +72,7 @@ TEST_F(WarmStartTest, CompiledFunctions) { ExpectTheSame(*Run("compiled", 1), 1)
 TEST_F(WarmStartTest, Lightning) {
   const auto launcher = Run("lightning", 2);
   ExpectTheSame(*launcher, 2);
-  EXPECT_THAT(Said(*launcher), HasSubstr("not imported beforehand: lightning"));
+  EXPECT_THAT(Said(*launcher), ContainsRegex("not imported beforehand: .*lightning"));
 }
 
 TEST_F(WarmStartTest, Accelerate) { ExpectTheSame(*Run("accelerate", 2), 2); }

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "agent/supervisor/frames.h"
 #include "proto/job.pb.h"
 
@@ -30,15 +35,42 @@ class WarmNotes {
     // One that was forked may have nothing left to import, which is no lack of knowledge.
     imports_.set_worker_us(std::max<int64_t>(1, int64_t{1000} * imported.milliseconds));
   }
-  void OnTemplate(const supervisor::TemplateFrame& said) {
-    if (said.pid == 0 && !said.notes.empty()) return;
-    imports_.set_template_modules(said.modules);
-    imports_.set_template_us(int64_t{1000} * said.milliseconds);
+  // Returns what people are told of it: the packages in one line, whose reasons `cadre timeline`
+  // has.
+  std::vector<std::string> OnTemplate(const supervisor::TemplateFrame& said) {
+    std::vector<std::string> lines;
+    std::vector<absl::string_view> left;
+    for (absl::string_view note : said.notes) {
+      if (!absl::ConsumePrefix(&note, kLeft)) {
+        lines.emplace_back(note);
+      } else if (told_.emplace(note).second) {
+        imports_.add_left_to_workers(std::string(note));
+        left.push_back(note);
+      }
+    }
+    if (left.size() == 1) lines.push_back(absl::StrCat(kLeft, left[0]));
+    if (left.size() > 1) {
+      for (absl::string_view& note : left) note = note.substr(0, note.find(':'));
+      lines.push_back(
+          absl::StrCat(kLeft, absl::StrJoin(left, ", "), " (`cadre timeline` says why)"));
+    }
+    TakeNumbers(said);
+    return lines;
   }
   const v1::ProgramImports& imports() const { return imports_; }
 
  private:
+  // Of the supervisor's notes (agent/supervisor/warm/templates.cc), those of packages.
+  static constexpr absl::string_view kLeft = "warm start: not imported beforehand: ";
+
+  void TakeNumbers(const supervisor::TemplateFrame& said) {
+    if (said.pid == 0 && !said.notes.empty()) return;
+    imports_.set_template_modules(said.modules);
+    imports_.set_template_us(int64_t{1000} * said.milliseconds);
+  }
+
   uint64_t said_in_ = 0;  // generation
+  std::set<std::string> told_;
   v1::ProgramImports imports_;
 };
 

@@ -1,9 +1,12 @@
 #include "agent/workers/python/warm_notes.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cadre::agent {
 namespace {
+
+using ::testing::ElementsAre;
 
 supervisor::StartedFrame Cold(const std::string& why) {
   supervisor::StartedFrame started;
@@ -34,6 +37,17 @@ TEST(WarmNotes, WhatATemplateHasImportedStaysAndWhatWorkersDoIsTheirGenerations)
   EXPECT_EQ(notes.imports().template_us(), 2100000);
   notes.OnTemplate({0, 0, 0, {}});
   EXPECT_EQ(notes.imports().template_modules(), 0u);
+}
+
+TEST(WarmNotes, PackagesThatAreLeftToTheWorkersAreToldOnce_ThatOfOneWithItsReason) {
+  const std::string left = "warm start: not imported beforehand: ";
+  WarmNotes notes;
+  EXPECT_THAT(notes.OnTemplate({0, 0, 0, {left + "a: reads RANK"}}),
+              ElementsAre(left + "a: reads RANK"));
+  EXPECT_THAT(notes.OnTemplate({7, 9, 9, {left + "a: reads RANK", left + "b: so", left + "c: so"}}),
+              ElementsAre(left + "b, c (`cadre timeline` says why)"));
+  EXPECT_THAT(notes.imports().left_to_workers(), ElementsAre("a: reads RANK", "b: so", "c: so"));
+  EXPECT_THAT(notes.OnTemplate({0, 0, 0, {"no warm start: x"}}), ElementsAre("no warm start: x"));
 }
 
 }  // namespace
