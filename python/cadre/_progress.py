@@ -7,7 +7,7 @@ import time
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
-    from typing import Iterable, Iterator, Optional, TypeVar
+    from typing import Dict, Iterable, Iterator, Optional, TypeVar
 
     T = TypeVar("T")
 
