@@ -32,13 +32,12 @@ class _Learning(object):
     The file's time is that of the last import, also of one that stands in it already; beside it is a file
     "busy" as long as an import of something installed goes on, however long that is quiet."""
 
-    def __init__(self, os, path, base):
+    def __init__(self, os, path, base, started):
         import _thread
         self.os, self.path, self.pid, self.get_ident = os, path, os.getpid(), _thread.get_ident
-        self.base = dict(os.environ) if base is None else base
+        self.base, self.started = base, started
         self.said = None
         self.begun, self.own = False, False
-        self.kind = 'start' if base is None else 'again'
         self.going_on = {}  # by thread: imports that began by themselves and have not ended
         self.library = os.path.dirname(os.__file__) + '/'
         self.known = set()
@@ -85,7 +84,7 @@ class _Learning(object):
         text = ''
         if not self.begun:
             self.begun = True
-            text = '\t%s\t%r\n' % (self.kind, self.base) if self.kind == 'start' else '\tagain\n'
+            text = '\tagain\n' if self.started is None else '\tstart\t%r\n' % self.started
         data = self.os.environ._data
         if data != self.said:
             self.said = dict(data)
@@ -149,8 +148,10 @@ def _watched(learning, kind):
     return Watched
 
 
-def _learn(os, path, base=None):
-    sys.meta_path.insert(0, _Learning(os, path, base))
+def _learn(os, path, base, started=None):
+    """`base`: the variables with which the program begins. `started`: those of an interpreter that was not forked, before
+    this hook has set any."""
+    sys.meta_path.insert(0, _Learning(os, path, base, started))
 
 
 class _AtTorch(object):
@@ -232,14 +233,17 @@ def _answer_with_stacks(os):
 
 def _keep_to_the_agents_store(os, here):
     """By own_ranks.py instead of PyTorch's variable, in this process and in those that it starts. A launcher that
-    the program starts has a store of its own, and says so to its ranks."""
+    the program starts has a store of its own, and says so to its ranks. Returns the variables that it has set."""
     store = os.environ.get('CADRE_TORCH_STORE')
+    kept = {}
     if not store:
-        return
+        return kept
     if store == '%s:%s' % (os.environ.get('MASTER_ADDR'), os.environ.get('MASTER_PORT')):
-        os.environ['TORCHELASTIC_USE_AGENT_STORE'] = 'False'
+        kept['TORCHELASTIC_USE_AGENT_STORE'] = 'False'
     others = os.environ.get('PYTHONPATH')
-    os.environ['PYTHONPATH'] = here + os.pathsep + others if others else here
+    kept['PYTHONPATH'] = here + os.pathsep + others if others else here
+    os.environ.update(kept)
+    return kept
 
 
 def _begin():
@@ -265,11 +269,12 @@ def _begin():
     elif 'CADRE_TORCH_STORE' in os.environ:
         # A process that a worker has started, which may be a rank: of the job or of a group of the program's own.
         sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py',)))
+    started = dict(os.environ)
     if mode != 'template':
         _keep_to_the_agents_store(os, here)
     if mode in ('learn', 'plain'):
         if mode == 'learn':
-            _learn(os, rest)
+            _learn(os, rest, dict(os.environ), started)
         _answer_with_stacks(os)
     elif mode == 'template':
         _be_template(os, here, int(rest))
@@ -296,7 +301,7 @@ def _be_template(os, here, socket):
             os._exit(1)
     try:
         learned, base = code['go_on_as_worker'](template, fields, numbers, written)
-        _keep_to_the_agents_store(os, here)
+        base.update(_keep_to_the_agents_store(os, here))
         if learned:
             _learn(os, learned, base)
         _answer_with_stacks(os)
