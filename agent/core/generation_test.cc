@@ -132,9 +132,9 @@ TEST_F(GenerationTest, WhatWasImportedIsSaidAndSaidAgainOnANewConnection) {
   v1::ProgramImports imports;
   imports.set_worker_us(1800000);
   out_.set_connected(true);
-  generation_.OnImported({2, imports}, true);
+  generation_.OnImported({2, imports}, At(1), true);
   EXPECT_THAT(out_.Take(), IsEmpty()) << "another generation";
-  generation_.OnImported({1, imports}, false);
+  generation_.OnImported({1, imports}, At(1), false);
   EXPECT_THAT(out_.Take(), IsEmpty());
   generation_.SpeakAgain(true);
   int64_t said = 0;
