@@ -31,6 +31,9 @@ constexpr size_t kMaxQuestionBytes = 64 << 10;
 constexpr size_t kMaxAnswerBytes = size_t{256} << 20;
 // Of one read or write. Stacks take 2.5 s at most.
 constexpr int kPatienceSeconds = 10;
+// For an answer that takes no time: a launcher that is suspended gives none, and is asked for each
+// command's sake.
+constexpr int kQuickPatienceSeconds = 1;
 
 constexpr char kListJobs = 'L';
 constexpr char kGetJob = 'J';
@@ -54,8 +57,8 @@ struct Address {
 
 ScopedFd MakeSocket() { return ScopedFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-void SetPatience(int fd) {
-  const timeval patience = {kPatienceSeconds, 0};
+void SetPatience(int fd, int seconds) {
+  const timeval patience = {seconds, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 }
@@ -175,7 +178,7 @@ void LocalControl::Run() {
 }
 
 void LocalControl::Answer(int connection) const {
-  SetPatience(connection);
+  SetPatience(connection, kPatienceSeconds);
   std::string question;
   if (!ReadAll(connection, kMaxQuestionBytes, &question) || question.empty()) return;
   absl::StatusOr<std::string> answer = log_dir_;
@@ -217,7 +220,7 @@ absl::StatusOr<std::string> LocalLauncher::Ask(char question, const std::string&
   const Address address(path_);
   const ScopedFd socket = MakeSocket();
   if (!socket.ok()) return gone;
-  SetPatience(socket.get());
+  SetPatience(socket.get(), question == kLogDir ? kQuickPatienceSeconds : kPatienceSeconds);
   if (connect(socket.get(), address.get(), sizeof(address.address)) != 0) {
     if (errno == ECONNREFUSED) unlink(path_.c_str());
     return gone;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,11 @@ size_t TerminalWidth() {
   return std::max<size_t>(columns, 20) - 1;
 }
 
+bool IsPipe(int fd) {
+  struct stat found;
+  return fstat(fd, &found) == 0 && S_ISFIFO(found.st_mode);
+}
+
 }  // namespace
 
 RunDisplayOptions DetectTerminal(bool no_progress) {
@@ -39,7 +45,8 @@ RunDisplayOptions DetectTerminal(bool no_progress) {
   const char* term = getenv("TERM");
   const char* no_color = getenv("NO_COLOR");
   const bool able = isatty(STDERR_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
-  options.live = able && !no_progress;
+  // Who reads a pipe (`| tee`) may write to this terminal too, into the middle of the block.
+  options.live = able && !no_progress && !IsPipe(STDOUT_FILENO);
   options.in_foreground = [] {
     const pid_t owner = tcgetpgrp(STDERR_FILENO);
     // It is no terminal of this session's.

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/user_directory.h"
+#include "launcher/environment/interruptible.h"
 
 namespace cadre::launcher {
 namespace {
@@ -62,6 +63,7 @@ absl::StatusOr<int> ReachFirstTask(const std::string& path, absl::Duration patie
           absl::StrCat("the first task of this node, which runs its workers, did not come within ",
                        absl::FormatDuration(patience), " (", path, ")"));
     }
+    const Interruptible wait;
     absl::SleepFor(kLook);
   }
 }

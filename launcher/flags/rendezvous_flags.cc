@@ -258,7 +258,17 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
     }
     return absl::OkStatus();
   }
-  if (!several && !identity.has_value()) return absl::OkStatus();
+  if (!several && !identity.has_value()) {
+    ASSIGN_OR_RETURN(const std::optional<uint32_t> allocated,
+                     NumberIn(settings.environment(), "SLURM_NNODES"));
+    if (allocated.value_or(1) > 1 && !settings.Get("nnodes").has_value()) {
+      options.notices.push_back(absl::StrCat(
+          "SLURM_NNODES is ", *allocated,
+          ", but this is no step of that job: it runs on this node alone; put 'srun "
+          "--ntasks-per-node=1' before 'cadre run' for all of them, or add --nnodes 1"));
+    }
+    return absl::OkStatus();
+  }
   if (!options.master_addr.empty() && several) {
     options.endpoints = {
         Endpoint{options.master_addr,

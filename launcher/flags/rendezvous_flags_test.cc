@@ -98,6 +98,18 @@ TEST(RendezvousFlagsTest, AnUnknownNumberOfNodes_IsNotOne) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("says that this is node 1")));
 }
 
+// A batch script runs on the first of its job's nodes: what was meant for all must not train there
+// alone without a word.
+TEST(RendezvousFlagsTest, AloneInAJobOfSeveralNodesOfSlurms_IsSaid) {
+  const std::map<std::string, std::string> batch = {{"SLURM_JOB_ID", "9"}, {"SLURM_NNODES", "4"}};
+  const auto alone = Resolve({"x"}, batch);
+  ASSERT_OK(alone);
+  EXPECT_THAT(alone->notices, ElementsAre(HasSubstr("SLURM_NNODES is 4")));
+  EXPECT_THAT(Resolve({"--nnodes", "1", "x"}, batch)->notices, IsEmpty());
+  EXPECT_THAT(Resolve({"--standalone", "x"}, batch)->notices, IsEmpty());
+  EXPECT_THAT(Resolve({"x"}, {{"SLURM_NNODES", "1"}})->notices, IsEmpty());
+}
+
 TEST(RendezvousFlagsTest, TheNodesOfALaunch_AreToldWhereItServes) {
   Identity slurm;
   slurm.source = "Slurm";

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "agent/supervisor/frames.h"
@@ -35,24 +34,16 @@ class WarmNotes {
     // One that was forked may have nothing left to import, which is no lack of knowledge.
     imports_.set_worker_us(std::max<int64_t>(1, int64_t{1000} * imported.milliseconds));
   }
-  // Returns what people are told of it: the packages in one line, whose reasons `cadre timeline`
-  // has.
+  // Returns what people are told of it. That packages are left to the workers is nothing that they
+  // have to do something about; `cadre timeline` has which, and why.
   std::vector<std::string> OnTemplate(const supervisor::TemplateFrame& said) {
     std::vector<std::string> lines;
-    std::vector<absl::string_view> left;
     for (absl::string_view note : said.notes) {
       if (!absl::ConsumePrefix(&note, kLeft)) {
         lines.emplace_back(note);
       } else if (told_.emplace(note).second) {
         imports_.add_left_to_workers(std::string(note));
-        left.push_back(note);
       }
-    }
-    if (left.size() == 1) lines.push_back(absl::StrCat(kLeft, left[0]));
-    if (left.size() > 1) {
-      for (absl::string_view& note : left) note = note.substr(0, note.find(':'));
-      lines.push_back(
-          absl::StrCat(kLeft, absl::StrJoin(left, ", "), " (`cadre timeline` says why)"));
     }
     TakeNumbers(said);
     return lines;
