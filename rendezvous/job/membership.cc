@@ -39,6 +39,18 @@ v1::Record NodeAdmitted(const state::Job& job, const v1::NodeMessage& message) {
   return record;
 }
 
+// Whether the node is away and has left workers for its next launcher, which is to run something
+// else: started by mistake it would be the end of them.
+bool WouldReplaceLeftWorkers(const state::Job& job, const v1::Join& join) {
+  const auto known = job.nodes.find(join.node());
+  if (known == job.nodes.end() || !known->second.node().has_adopt_timeout() || !join.has_spec()) {
+    return false;
+  }
+  saved::Node joining;
+  AddWhatDiffers(job.saved.spec(), join.spec(), &joining);
+  return joining.program() != known->second.node().program();
+}
+
 v1::Record NodeRemoved(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
                        const std::string& reason) {
   v1::Record record;
@@ -99,6 +111,13 @@ bool Job::MayJoin(StreamId stream, const v1::Join& join) {
       out_.Reject(
           stream, absl::StatusCode::kAlreadyExists,
           absl::StrCat("node ", join.node(), " is already in job ", name_, "; give --node-name"));
+      return false;
+    }
+    if (WouldReplaceLeftWorkers(state_, join)) {
+      out_.Reject(stream, absl::StatusCode::kInvalidArgument,
+                  absl::StrCat("command differs from what node ", join.node(),
+                               " ran, whose workers wait to be taken over; start it with that "
+                               "command again, or this one with another --node-name"));
       return false;
     }
     // A new life of the agent is proof that the old one is over.
