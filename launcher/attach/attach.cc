@@ -219,7 +219,9 @@ absl::StatusOr<Endpoint> ServerOf(const RunOptions& options, const LaunchBoard& 
       const std::string at,
       board.AwaitServer(
           FromProto(options.job.rendezvous().join_timeout()),
-          [&] { return FindLaunchEnd(token_file).ok(); },
+          [&] {
+            return !HasTakenPart(token_file, options.node_name) && FindLaunchEnd(token_file).ok();
+          },
           [&] {
             say(absl::StrCat(
                 "waiting for ", options.endpoints[0].host,
@@ -470,7 +472,8 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   }
   if (attachment.link != nullptr) return attachment;
   attachment.link = agent::MakeGrpcLink(std::move(link));
-  if (!attachment.launch_token_file.empty()) {
+  if (!attachment.launch_token_file.empty() &&
+      !HasTakenPart(attachment.launch_token_file, options.node_name)) {
     attachment.link = MakeLaunchLink(std::move(attachment.link), attachment.launch_token_file, say);
   }
   return attachment;

@@ -19,11 +19,16 @@ namespace cadre::launcher {
 namespace {
 
 constexpr absl::string_view kEnding = ".ended";
+constexpr absl::string_view kTookPart = ".ran";
 // Entries of the directory that are looked at for files to remove.
 constexpr int kSwept = 1024;
 
 std::string PathBeside(const std::string& token_file) {
   return absl::StrCat(absl::StripSuffix(token_file, ".token"), kEnding);
+}
+
+std::string TookPartPath(const std::string& token_file, const std::string& node) {
+  return absl::StrCat(absl::StripSuffix(token_file, ".token"), ".", node, kTookPart);
 }
 
 // By the file system's clock, which whoever left it wrote by, and this machine's.
@@ -41,7 +46,9 @@ void RemoveOldIn(const std::string& directory) {
     const dirent* const entry = readdir(entries);
     if (entry == nullptr) break;
     const std::string path = absl::StrCat(directory, "/", entry->d_name);
-    if (absl::EndsWith(entry->d_name, kEnding) && IsOld(path)) old.push_back(path);
+    const bool ours =
+        absl::EndsWith(entry->d_name, kEnding) || absl::EndsWith(entry->d_name, kTookPart);
+    if (ours && IsOld(path)) old.push_back(path);
   }
   closedir(entries);
   for (const std::string& path : old) unlink(path.c_str());
@@ -106,6 +113,16 @@ absl::Status LeaveLaunchEnd(const std::string& token_file, const v1::Verdict& ve
 }
 
 void RemoveLaunchEnd(const std::string& token_file) { unlink(PathBeside(token_file).c_str()); }
+
+void NoteTakenPart(const std::string& token_file, const std::string& node) {
+  const std::string path = TookPartPath(token_file, node);
+  // Without it the next run may take this one's end for its own, which it says then.
+  agent::WriteFile(path, "").IgnoreError();
+}
+
+bool HasTakenPart(const std::string& token_file, const std::string& node) {
+  return access(TookPartPath(token_file, node).c_str(), F_OK) == 0;
+}
 
 absl::StatusOr<v1::Verdict> FindLaunchEnd(const std::string& token_file) {
   const std::string path = PathBeside(token_file);

@@ -28,6 +28,11 @@ void RemoveLaunchEnd(const std::string& token_file);
 // NOT_FOUND: it has left none, or that is kLaunchEndKept ago.
 absl::StatusOr<v1::Verdict> FindLaunchEnd(const std::string& token_file);
 
+// A script may call `cadre run` several times in one launch: whoever took part in a run of it does
+// not come too late for that one, but in time for the next. Of each node, beside the token.
+void NoteTakenPart(const std::string& token_file, const std::string& node);
+bool HasTakenPart(const std::string& token_file, const std::string& node);
+
 // `link`, and where that finds no server and the launch has ended, the agent hears the verdict as
 // that server would have told it. Says so once.
 std::unique_ptr<agent::ServerLink> MakeLaunchLink(std::unique_ptr<agent::ServerLink> link,

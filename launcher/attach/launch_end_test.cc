@@ -114,6 +114,15 @@ TEST_F(LaunchEndTest, WhoServesBeginsWithoutOne) {
   EXPECT_THAT(FindLaunchEnd(token_), StatusIs(absl::StatusCode::kNotFound));
 }
 
+// A script that calls `cadre run` twice in one step.
+TEST_F(LaunchEndTest, WhoTookPartIsNotTooLateForTheNextRun) {
+  ASSERT_OK(LeaveLaunchEnd(token_, verdict_));
+  NoteTakenPart(token_, "n1");
+  EXPECT_TRUE(HasTakenPart(token_, "n1"));
+  EXPECT_FALSE(HasTakenPart(token_, "n2"));
+  EXPECT_FALSE(HasTakenPart(directory_ + "/slurm-1.0.r1.token", "n1"));
+}
+
 TEST_F(LaunchEndTest, WhatIsBrokenIsNoEnd) {
   std::ofstream(directory_ + "/slurm-1.0.ended") << "\xff\xff";
   EXPECT_THAT(FindLaunchEnd(token_), StatusIs(absl::StatusCode::kNotFound));

@@ -314,6 +314,9 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
   if (exit.ok()) LeaveEnd(options, *attachment, exit->verdict, display);
+  if (exit.ok() && !attachment->launch_token_file.empty()) {
+    NoteTakenPart(attachment->launch_token_file, options.node_name);
+  }
   if (*dashboard != nullptr) {
     if (OnTerminals()) {
       display.Line("the dashboard stays until Ctrl-C");

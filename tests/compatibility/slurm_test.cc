@@ -125,7 +125,7 @@ status=$?
     std::error_code error;
     for (const auto& entry :
          std::filesystem::directory_iterator(cluster_->directory() + "/.cadre", error)) {
-      if (entry.path().extension() != ".ended") left.push_back(entry.path().filename());
+      if (entry.path().extension() == ".token") left.push_back(entry.path().filename());
     }
     return left;
   }
