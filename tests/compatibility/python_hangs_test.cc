@@ -74,8 +74,7 @@ TEST_F(PythonHangsTest, ACollectivesOwnTimeoutNamesTheRankThatDidNotCome) {
                                     "tests/compatibility/python_hangs.py", "lock"});
   EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
   EXPECT_THAT(run->standard_error(),
-              AllOf(HasSubstr("failed: rank 1"),
-                    HasSubstr("did not come in generation 1: "),
+              AllOf(HasSubstr("failed: rank 1"), HasSubstr("did not come in generation 1: "),
                     HasSubstr("one.acquire()  # the lock (python_hangs.py:31 in lock)"),
                     HasSubstr("waited for it until a timeout of its own: ")));
   EXPECT_THAT(ReadFileOrEmpty(logs_ + "/j/verdict.json"), HasSubstr("\"HANG\""));

@@ -60,7 +60,8 @@ TEST_F(PackageTest, InstalledAndPurged_NothingIsLeft) {
 
 TEST_F(PackageTest, AMaintainerIsNamed) {
   const auto run = InCleanRoot(
-      "for one in cadre libcadre0 libcadre-dev; do dpkg-deb --field /tmp/$one.deb Maintainer; done");
+      "for one in cadre libcadre0 libcadre-dev; do dpkg-deb --field /tmp/$one.deb Maintainer; "
+      "done");
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("localhost")));
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("@MAINTAINER@")));
