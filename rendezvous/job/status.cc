@@ -141,6 +141,17 @@ bool ShowsNodes(const state::Job& job, Shown shown) {
   return shown == Shown::kWhole || job.nodes.size() <= kMaxNodesInPush;
 }
 
+// How the last generation that is over has ended.
+void SetLastEnd(const state::Job& job, v1::JobStatus& status) {
+  const auto& generations = job.saved.timeline().generations();
+  const auto ended = std::find_if(generations.rbegin(), generations.rend(),
+                                  [](const auto& one) { return !one.end_reason().empty(); });
+  if (ended != generations.rend()) {
+    status.set_ended_generation(ended->generation());
+    status.set_end_reason(ended->end_reason());
+  }
+}
+
 }  // namespace
 
 std::string JoinTimeoutText(const View& view, const std::string& cluster_waits) {
@@ -268,13 +279,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
     if (standstill.has_value()) status.set_stall(standstill->text);
     if (job.phase() == v1::STOPPING) status.set_stop_reason(job.generation.saved.stop().reason());
   }
-  const auto& generations = job.saved.timeline().generations();
-  const auto ended = std::find_if(generations.rbegin(), generations.rend(),
-                                  [](const auto& one) { return !one.end_reason().empty(); });
-  if (ended != generations.rend()) {
-    status.set_ended_generation(ended->generation());
-    status.set_end_reason(ended->end_reason());
-  }
+  SetLastEnd(job, status);
   status.set_restarts(job.saved.restarts().counted());
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
