@@ -83,16 +83,14 @@ TEST_P(StopTest, WhatAScriptStartedHasTheGraceToo) {
 
 constexpr char kRankWithAChild[] = R"(
 import os, signal, time
+child = os.fork()
 def save(number, frame):
   time.sleep(0.1)
   print("lost" if os.waitpid(child, os.WNOHANG)[0] else "saved with its child", flush=True)
   os._exit(0)
-for number in (signal.SIGTERM, signal.SIGUSR2):
-  signal.signal(number, save)
-child = os.fork()
-if child == 0:
+if child:
   for number in (signal.SIGTERM, signal.SIGUSR2):
-    signal.signal(number, signal.SIG_DFL)
+    signal.signal(number, save)
   print("up", flush=True)
 while True:
   time.sleep(0.01)
