@@ -82,14 +82,16 @@ TEST_F(PackageTest, Installed_RunsAJobOfAnotherUser) {
   EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
 }
 
-// With CMake, and with pkg-config alone.
+// With CMake, and with pkg-config alone. Where a user's runs lie is remembered in the user's home,
+// which is no file of the package.
 TEST_F(PackageTest, TheLibrarysPackages_BuildAProgramThatRuns) {
   const auto run = InCleanRoot(
       "dpkg -i /tmp/cadre.deb /tmp/libcadre0.deb /tmp/libcadre-dev.deb\n"
       "cmake -S /usr/share/doc/libcadre-dev/examples -B /tmp/build -DTorch_DIR=/nowhere\n"
       "cmake --build /tmp/build --target plain_cpp\n"
       "ip link set lo up || true\n"
-      "cadre run --standalone --nproc-per-node 2 --log-dir /tmp/logs /tmp/build/plain_cpp\n"
+      "HOME=/tmp cadre run --standalone --nproc-per-node 2 --log-dir /tmp/logs "
+      "/tmp/build/plain_cpp\n"
       "cc /usr/share/doc/libcadre-dev/examples/plain_c/main.c -o /tmp/plain_c "
       "$(pkg-config --cflags --libs cadre)\n"
       "ldd /tmp/plain_c\n"
