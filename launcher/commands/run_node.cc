@@ -199,7 +199,7 @@ std::unique_ptr<LocalControl> AnswerCommands(const RunOptions& options,
   const std::string log_dir = options.job.logs().dir();
   if (options.part == 0 && !log_dir.empty()) RememberLogDirectory(log_dir);
   const LocalControl::Serving serving = ServingOf(attachment);
-  return serving ? LocalControl::Start(log_dir, serving) : nullptr;
+  return serving ? LocalControl::Start(log_dir, options.job.name(), serving) : nullptr;
 }
 
 // The process that started this launcher and wrote the token to its standard input keeps that open:
