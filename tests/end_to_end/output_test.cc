@@ -149,8 +149,7 @@ TEST(PipeTest, AMegabyteWithoutANewline_IsOneLineForEachRank) {
 TEST(PipeTest, AReaderThatBeginsLate_GetsAllThatWasWritten) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartStandalone(
-      {"--nproc-per-node", "2", "--log-dir", logs, "--job-name", "late", "--grace", "1s", "--",
-       "/bin/sh", "-c",
+      {"--nproc-per-node", "2", "--log-dir", logs, "--job-name", "late", "--", "/bin/sh", "-c",
        "if [ $RANK = 0 ]; then exec yes line; fi; while [ ! -s " + logs +
            "/late/generation_1/rank_0/stdout.log ]; do sleep 0.1; done; sleep 1; exit 7"});
   const std::string verdict = logs + "/late/verdict.json";
