@@ -36,6 +36,9 @@ constexpr absl::Duration kShortestSleep = absl::Milliseconds(10);
 
 // Between two looks whether the display takes more.
 constexpr absl::Duration kDisplayPause = absl::Milliseconds(5);
+// A display that takes nothing for longer stops what workers write in their pipes, so that the ends
+// of workers, which come behind what they wrote, are heard of.
+constexpr absl::Duration kLongDisplayPause = absl::Milliseconds(200);
 
 // What a log directory that does not answer delays the end of a launcher.
 constexpr absl::Duration kExitFilesLimit = absl::Seconds(5);
@@ -86,6 +89,8 @@ class Daemon {
   };
   // Until there is something to do; what is readable then.
   Ready Wait();
+  // Whether the display takes what workers write; they wait where that is no short pause.
+  bool DisplayTakes(MonoTime now);
   void ReadSupervisor();
   // With the workers. What they are late for meanwhile is nobody's hang: this agent was not there
   // to see it.
@@ -109,6 +114,7 @@ class Daemon {
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<LocalService> local_;
   std::unique_ptr<AgentCore> core_;
+  MonoTime display_took_at_;
   uint64_t stream_ = 0;                   // that the core knows of
   absl::Duration asleep_ = TimeAsleep();  // that the core knows of
   std::deque<AgentEvent> emitted_;        // what carrying out a command led to
@@ -217,12 +223,22 @@ absl::Status Daemon::Loop() {
   return absl::OkStatus();
 }
 
+bool Daemon::DisplayTakes(MonoTime now) {
+  const bool takes = display_.TakesLines();
+  if (takes || display_took_at_ == MonoTime()) display_took_at_ = now;
+  if (takes != workers_->reads_output() && (takes || now - display_took_at_ >= kLongDisplayPause)) {
+    workers_->ReadOutput(takes);
+    FeedEmitted();
+  }
+  return takes;
+}
+
 Daemon::Ready Daemon::Wait() {
   const WorkerSupervisor& supervisor = workers_->worker_supervisor();
-  // Workers wait for who reads what they write.
-  const bool takes = display_.TakesLines();
+  const bool takes = DisplayTakes(MonoNow());
+  const bool reads = takes || !workers_->reads_output();
   const short supervisor_events =
-      static_cast<short>((takes ? POLLIN : 0) | (supervisor.WantsWrite() ? POLLOUT : 0));
+      static_cast<short>((reads ? POLLIN : 0) | (supervisor.WantsWrite() ? POLLOUT : 0));
   pollfd fds[] = {
       {signals_->fd(), POLLIN, 0}, {suspend_->fd(), POLLIN, 0},
       {local_->fd(), POLLIN, 0},   {supervisor.fd(), supervisor_events, 0},

@@ -16,14 +16,14 @@ namespace cadre::agent {
 class Display {
  public:
   virtual ~Display() = default;
-  // Whole lines of a worker, prefixed, each with its '\n'. `to_stderr`: which stream they came
-  // from.
+  // Lines of a worker, prefixed, each with its end; of a very long one what there is so far, which
+  // the next call goes on with. `to_stderr`: which stream they came from.
   virtual void WorkerLines(const std::string& lines, bool to_stderr) = 0;
-  // Whether this stream's lines that are being overwritten, as progress bars, are told by
-  // CurrentLine(): drawn they are with the next Status(). Else they come as the worker writes them.
-  virtual bool DrawsCurrentLines(bool /*to_stderr*/) const { return false; }
-  // What such a line of the worker shows now; empty: it has none any more.
-  virtual void CurrentLine(uint32_t /*local_rank*/, const std::string& /*line*/) {}
+  // Whether rows of this stream that are being overwritten, as progress bars are, are given to
+  // CurrentRows(), and drawn with the next Status(). Else they come as the worker writes them.
+  virtual bool DrawsCurrentRows(bool /*to_stderr*/) const { return false; }
+  // The rows that the worker overwrites now; none: it does not any more.
+  virtual void CurrentRows(uint32_t /*local_rank*/, std::vector<std::string> /*rows*/) {}
   // What this node's workers say besides their progress, before the Status() with it.
   virtual void Extra(const ProgressExtra& /*extra*/) {}
   // Whether more of the workers' lines may come: who reads them keeps up, or has stood still for so

@@ -320,6 +320,17 @@ void NodeWorkers::Signal(int signal) {
   }
 }
 
+void NodeWorkers::ReadOutput(bool reads) {
+  reads_output_ = reads;
+  Send(supervisor::ReadingFrame{reads});
+}
+
+void NodeWorkers::NobodyIsSilent(MonoTime now) {
+  for (const auto& [local_rank, worker] : workers_) {
+    if (worker.pid != 0) uses_.emit(WorkerWrote{generation(), local_rank, now});
+  }
+}
+
 void NodeWorkers::Collect(const CollectEvidence& command) {
   follower_.Collect(command, workers_, uses_.logs);
 }
@@ -337,6 +348,7 @@ void NodeWorkers::Poll(MonoTime now) {
     return;
   }
   StartStandbys(now);
+  if (!reads_output_ && spec().timeouts().has_silence()) NobodyIsSilent(now);
   store_.Poll();
   supervisor_.ContinueIfStopped();
   std::vector<AgentEvent> events = follower_.Poll(now);
@@ -357,6 +369,7 @@ void NodeWorkers::StartStandbys(MonoTime now) {
 void NodeWorkers::OnSupervisorGone(const std::string& how) {
   if (!supervisor_.Replace(how)) return uses_.emit(SupervisorLost{supervisor_.why_lost()});
   Send(supervisor::DirectoryFrame{uses_.local.directory()});
+  if (!reads_output_) Send(supervisor::ReadingFrame{false});
   standbys_.Clear();
   std::map<uint32_t, v1::WorkerRemains> left;
   for (const supervisor::RemainsFrame& remains : supervisor_.KillLeftovers()) {

@@ -65,6 +65,10 @@ class NodeWorkers {
   void Ask(const AskForCheckpoint& command);
   // To the process group of each.
   void Signal(int signal);
+  // Whether what they write is taken. Else they wait as soon as their pipes are full, and are not
+  // silent meanwhile.
+  void ReadOutput(bool reads);
+  bool reads_output() const { return reads_output_; }
   void Collect(const CollectEvidence& command);
   void Collect(const CollectStacks& command);
 
@@ -91,6 +95,7 @@ class NodeWorkers {
   const v1::JobSpec& spec() const { return start_.environment.spec; }
   uint32_t RankOf(uint32_t local_rank) const { return assign().first_rank() + local_rank; }
 
+  void NobodyIsSilent(MonoTime now);
   PrefixFields PrefixOf(uint32_t local_rank) const;
 
   void Enter(uint64_t generation, const v1::Assign& assign);
@@ -138,6 +143,7 @@ class NodeWorkers {
   // How the supervisor ended whose leftovers SIGKILL has not ended; empty: there are none.
   std::string lost_supervisor_;
   WarmNotes warm_notes_;
+  bool reads_output_ = true;
   MonoTime poll_at_ = MonoTime::Never();
   WorkerFollower follower_;  // last: its thread reports
 };

@@ -61,8 +61,8 @@ void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
     EmitAll(follower_.OnLines(*local_rank, progress, now));
     uses_.display.Extra(follower_.Extra());
   }
-  // Also for the current line of a progress bar.
-  if (!progress.empty() || uses_.display.DrawsCurrentLines(true)) uses_.status.RedrawIfDue(now);
+  // Also for the current state of progress bars.
+  if (!progress.empty() || uses_.display.DrawsCurrentRows(true)) uses_.status.RedrawIfDue(now);
 }
 
 void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/display.h"
@@ -15,9 +16,9 @@ class RecordingDisplay : public Display {
   void WorkerLines(const std::string& lines, bool to_stderr) override {
     (to_stderr ? standard_error : standard_output) += lines;
   }
-  bool DrawsCurrentLines(bool to_stderr) const override { return draws && to_stderr; }
-  void CurrentLine(uint32_t local_rank, const std::string& line) override {
-    current[local_rank] = line;
+  bool DrawsCurrentRows(bool to_stderr) const override { return draws && to_stderr; }
+  void CurrentRows(uint32_t local_rank, std::vector<std::string> rows) override {
+    current[local_rank] = std::move(rows);
   }
   void Line(const std::string& line) override { own += line + "\n"; }
   void Status(const v1::JobStatus& shown, const std::vector<v1::Progress>& newest) override {
@@ -31,7 +32,7 @@ class RecordingDisplay : public Display {
   std::string standard_error;
   std::string own;
   bool draws = false;
-  std::map<uint32_t, std::string> current;
+  std::map<uint32_t, std::vector<std::string>> current;
   v1::JobStatus status;
   std::vector<v1::Progress> progress;
   int drawn = 0;

@@ -5,11 +5,13 @@ namespace cadre::agent {
 void StatusView::Set(v1::JobStatus status, MonoTime now) {
   status_ = std::move(status);
   set_at_ = now;
+  is_set_ = true;
   Redraw(now);
 }
 
 void StatusView::Redraw(MonoTime now) {
   drawn_at_ = now;
+  is_behind_ = false;
   if (!status_.has_progress()) return display_.Status(status_, progress_());
   v1::JobStatus aged = status_;
   v1::JobProgress& progress = *aged.mutable_progress();
@@ -18,11 +20,13 @@ void StatusView::Redraw(MonoTime now) {
 }
 
 void StatusView::Age(MonoTime now) {
-  if (status_.has_progress() && now - drawn_at_ >= kAgeRedraw) Redraw(now);
+  if (!is_set_) return;
+  if (now - drawn_at_ >= (is_behind_ ? kProgressRedraw : kAgeRedraw)) Redraw(now);
 }
 
 void StatusView::RedrawIfDue(MonoTime now) {
-  if (now - drawn_at_ >= kProgressRedraw) Redraw(now);
+  is_behind_ = now - drawn_at_ < kProgressRedraw;
+  if (!is_behind_) Redraw(now);
 }
 
 }  // namespace cadre::agent

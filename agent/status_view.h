@@ -17,7 +17,7 @@ namespace cadre::agent {
 
 // Between two redraws that only a line of progress asks for.
 inline constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
-// Between two that only the time asks for, since no step comes.
+// Between two that only the time asks for: no step comes, or the terminal has another size.
 inline constexpr absl::Duration kAgeRedraw = absl::Seconds(1);
 
 class StatusView {
@@ -30,7 +30,7 @@ class StatusView {
   // There is other progress.
   void Redraw(MonoTime now);
   void RedrawIfDue(MonoTime now);
-  // Nothing has happened.
+  // Nothing has happened. Called again and again.
   void Age(MonoTime now);
 
  private:
@@ -39,6 +39,8 @@ class StatusView {
   v1::JobStatus status_;
   MonoTime set_at_;
   MonoTime drawn_at_;
+  bool is_set_ = false;
+  bool is_behind_ = false;  // there was progress when it was too soon for a redraw
 };
 
 }  // namespace cadre::agent

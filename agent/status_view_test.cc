@@ -32,12 +32,29 @@ TEST(StatusViewTest, StatusIsShownAtOnce_ProgressNowAndThen) {
   EXPECT_EQ(display.drawn, 4);
 }
 
+// The last state of a bar, after which nothing comes for long.
+TEST(StatusViewTest, WhatCameTooSoonIsShownALittleLater) {
+  RecordingDisplay display;
+  StatusView view(display, [] { return std::vector<v1::Progress>(); });
+  const MonoTime start = MonoTime::FromMicros(1000000);
+  view.Age(start);
+  EXPECT_EQ(display.drawn, 0);
+  view.Set(v1::JobStatus(), start);
+  view.RedrawIfDue(start + absl::Milliseconds(10));
+  view.Age(start + absl::Milliseconds(20));
+  EXPECT_EQ(display.drawn, 1);
+  view.Age(start + kProgressRedraw);
+  EXPECT_EQ(display.drawn, 2);
+  view.Age(start + 2 * kProgressRedraw);
+  EXPECT_EQ(display.drawn, 2);
+}
+
 TEST(StatusViewTest, WhatIsShownOfProgressAges) {
   RecordingDisplay display;
   StatusView view(display, [] { return std::vector<v1::Progress>(); });
   const MonoTime start = MonoTime::FromMicros(1000000);
   view.Set(v1::JobStatus(), start);
-  view.Age(start + absl::Hours(1));
+  view.Age(start + absl::Milliseconds(999));
   EXPECT_EQ(display.drawn, 1);
   v1::JobStatus status;
   status.mutable_progress()->set_quiet_us(500000);

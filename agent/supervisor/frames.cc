@@ -106,6 +106,11 @@ void Fields(Io& io, ImportedFrame& f) {
   io(f.group, f.milliseconds);
 }
 
+template <typename Io>
+void Fields(Io& io, ReadingFrame& f) {
+  io(f.reads);
+}
+
 std::string EncodeFrame(const Frame& frame, uint32_t version) {
   std::string bytes;
   if (version == kFramesBefore && frame.index() >= kKindsBefore) return bytes;

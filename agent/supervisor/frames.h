@@ -14,6 +14,7 @@
 //     Signal    passed on to the group, if it is there
 //     Hold      at its moment the group is killed: Exited, AllGone
 //     Keep      whether groups outlive the agent; a line on stderr where that cannot be
+//     Reading   whether what groups write is to be passed on, or waits in their pipes
 //     Directory of the agent: removed when the supervisor ends after an agent that died
 //     Goodbye   before it ends
 //     Adopt     first on a connection to Keep's socket, by an agent that takes over; answered,
@@ -58,7 +59,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does. An agent says to the supervisor that it starts which one it speaks,
 // and leaves it to who takes that over (AgentRun).
-inline constexpr uint32_t kFramesVersion = 10;
+inline constexpr uint32_t kFramesVersion = 11;
 // Of Cadre 0.2: without warm starts, and holds are of CLOCK_MONOTONIC. Its agents say nothing.
 inline constexpr uint32_t kFramesBefore = 5;
 
@@ -144,6 +145,12 @@ struct KeepFrame {
   std::string socket_path;
   std::string token;  // what the other one has to know
 };
+// Who reads what the agent shows does not keep up: what groups write to a stream that is passed on
+// waits in its pipe, as if that reader read the pipe itself, until the agent says otherwise or is
+// gone.
+struct ReadingFrame {
+  bool reads = true;
+};
 struct DirectoryFrame {
   std::string path;
 };
@@ -227,7 +234,8 @@ struct RemainsFrame {
 using Frame =
     std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame, ExitedFrame,
                  OutputFrame, AllGoneFrame, HoldFrame, KeepFrame, GoodbyeFrame, AdoptFrame,
-                 AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame, DirectoryFrame>;
+                 AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame, DirectoryFrame,
+                 ReadingFrame>;
 
 // The frame with its length in front, for a peer that speaks `version`. Empty: that knows none of
 // its kind, and does without. Moments are not converted.

@@ -79,6 +79,11 @@ TEST(FramesTest, StartCarriesWhatTheGroupIsHeldTo) {
   EXPECT_EQ(got.max_pids, 7u);
 }
 
+TEST(FramesTest, WhetherOutputIsReadIsSaid) {
+  EXPECT_FALSE(std::get<ReadingFrame>(RoundTrip(ReadingFrame{false})).reads);
+  EXPECT_EQ(EncodeFrame(ReadingFrame{false}, kFramesBefore), "");
+}
+
 TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
   const auto started = std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, "why"}));
   EXPECT_TRUE(started.warm);

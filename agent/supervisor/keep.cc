@@ -169,6 +169,7 @@ bool OutliveAgent(State& state, MonoTime now) {
   state.Unwatch(state.agent.socket.get());
   state.agent = Agent();
   state.outbox.Detach();
+  state.agent_reads = true;
   keeping.alone_since = now;
   keeping.until = now + keeping.time;
   if (IsAbandoned(state, now)) return false;

@@ -58,6 +58,8 @@ bool HandleAgent(State& state) {
       HoldGroup(state, *hold);
     } else if (const auto* keep = std::get_if<KeepFrame>(&frame)) {
       KeepWorkers(state, *keep);
+    } else if (const auto* reading = std::get_if<ReadingFrame>(&frame)) {
+      state.agent_reads = reading->reads;
     } else if (const auto* directory = std::get_if<DirectoryFrame>(&frame)) {
       state.agent_directory = directory->path;
     } else if (std::holds_alternative<GoodbyeFrame>(frame)) {
@@ -89,6 +91,7 @@ bool FlushToAgent(State& state) {
 // A worker that writes faster than its file takes it waits as it would for the file itself, and so
 // it does for whoever reads what the agent shows. Not where those stand still: then it is left out.
 bool MustWait(State& state, const CapturedStream& stream, MonoTime now) {
+  if (stream.forwarded() && !state.agent_reads) return true;
   const bool on_file = stream.log() != nullptr && !state.files.HasRoom(kMaxReadBytes) &&
                        !state.files.StandsStill(now);
   return on_file || (stream.forwarded() && state.outbox.HasEnough(now));
@@ -105,13 +108,17 @@ void ResumeStreams(State& state, MonoTime now) {
   }
 }
 
-// A stream that waits goes on once the file thread, or the agent, stands still.
-MonoTime NextResumption(const State& state) {
+// A stream that waits goes on once the file thread, or the agent, stands still. It waits for a
+// ReadingFrame as long as that takes.
+MonoTime NextResumption(const State& state, MonoTime now) {
   const bool waits = std::any_of(state.groups.begin(), state.groups.end(), [](const auto& group) {
     return group.second.standard_output.paused || group.second.standard_error.paused;
   });
-  return waits ? std::min(state.files.StandsStillAt(), state.outbox.GivesUpAt())
-               : MonoTime::Never();
+  if (!waits) return MonoTime::Never();
+  // What stands still already holds nobody up, and what is not waited for is not watched.
+  const MonoTime agent = state.outbox.HasEnough(now) ? state.outbox.GivesUpAt() : MonoTime::Never();
+  return std::min(agent,
+                  state.files.StandsStill(now) ? MonoTime::Never() : state.files.StandsStillAt());
 }
 
 void HandleStream(State& state, uint64_t serial, CapturedStream Group::*stream) {
@@ -183,9 +190,9 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
 }
 
 int TimeoutMs(const State& state) {
-  const MonoTime deadline =
-      std::min({NextDeadline(state), NextStartDeadline(state), NextExitDeadline(state),
-                NextResumption(state), NextWarmStartDeadline(state), NextTemplateDeadline(state)});
+  const MonoTime deadline = std::min({NextDeadline(state), NextStartDeadline(state),
+                                      NextExitDeadline(state), NextResumption(state, MonoNow()),
+                                      NextWarmStartDeadline(state), NextTemplateDeadline(state)});
   if (deadline == MonoTime::Never()) return -1;
   const int64_t us = std::max<int64_t>(0, deadline.micros() - MonoNow().micros());
   // Rounded up: waking early would only spin.

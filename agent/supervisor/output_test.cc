@@ -97,6 +97,43 @@ TEST(OutputTest, AnAgentThatDoesNotReadLosesBytesButHoldsNobodyUp) {
   EXPECT_EQ(rig.Exit()->exit_code, 0);
 }
 
+// As with a pager that is left alone: the worker waits as it would for the pager itself, all others
+// and their ends are heard of, and nothing is lost.
+TEST(OutputTest, WhatTheAgentDoesNotWantYetWaitsInThePipe) {
+  SupervisorRig rig;
+  constexpr size_t kBytes = 8 << 20;
+  rig.Send(ReadingFrame{false});
+  StartFrame start = rig.Shell(absl::StrCat("head -c ", kBytes, " /dev/zero"));
+  start.stdout_path = rig.folder() + "/stdout.log";
+  rig.Send(start);
+  rig.Run(rig.Shell("echo last >&2; exit 3", 2));
+  EXPECT_EQ(rig.Exit(2)->exit_code, 3);
+  EXPECT_EQ(rig.Output(kStderrStream, 2), "last\n");
+  EXPECT_EQ(rig.Output(kStdoutStream), "");
+  EXPECT_FALSE(rig.Exit().has_value());
+  rig.Send(ReadingFrame{true});
+  rig.Until([&] { return rig.Exit().has_value(); });
+  EXPECT_EQ(rig.Output(kStdoutStream).size(), kBytes);
+  EXPECT_EQ(rig.Dropped(kStdoutStream), 0u);
+  EXPECT_EQ(ReadFile(start.stdout_path).size(), kBytes);
+}
+
+// The next one begins as any.
+TEST(OutputTest, AnAgentThatDiesHoldsNobodyBack) {
+  SupervisorRig rig;
+  rig.Keep(absl::Minutes(1));
+  rig.Send(rig.Shell("echo begins; read x <go; head -c 3000000 /dev/zero; sleep 1000"));
+  ASSERT_EQ(mkfifo((rig.folder() + "/go").c_str(), 0600), 0);
+  rig.Lines(1);
+  rig.Send(ReadingFrame{false});
+  rig.Die();
+  rig.Adopt();
+  const int fifo = open((rig.folder() + "/go").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(write(fifo, "go\n", 3), 3);
+  EXPECT_TRUE(rig.Until([&] { return rig.Output(kStdoutStream).size() == 3000000; }));
+  close(fifo);
+}
+
 TEST(OutputTest, NotForwardedStillReachesTheFileAndTheEvidence) {
   SupervisorRig rig;
   StartFrame start = rig.Shell("echo out; echo err >&2");

@@ -136,6 +136,7 @@ struct State {
   Agent agent;
   std::string agent_directory;  // removed when the agent has died; empty: not known
   Outbox outbox;
+  bool agent_reads = true;  // as ReadingFrame has it
   Keeping keeping;
   CgroupTree cgroups;
   std::set<std::string> complaints;  // of what cannot be done for groups; each is said once

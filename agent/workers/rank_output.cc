@@ -1,6 +1,7 @@
 #include "agent/workers/rank_output.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -17,38 +18,50 @@ std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fi
                                                {"${local_rank}", absl::StrCat(fields.local_rank)}});
 }
 
-void LineAssembler::EndLine(std::string& out, absl::string_view end) {
-  absl::StrAppend(&out, prefix_, line_, end);
+void LineAssembler::Emit(std::string& out, absl::string_view end) {
+  if (!within_line_) {
+    // What a carriage return at its begin goes back to is the begin of the prefix.
+    const size_t text = std::min(line_.find_first_not_of('\r'), line_.size());
+    absl::StrAppend(&out, absl::string_view(line_).substr(0, text), prefix_);
+    line_.erase(0, text);
+  }
+  absl::StrAppend(&out, line_, end);
   line_.clear();
-  overwritten_ = false;
+  within_line_ = end.empty();
 }
 
-void LineAssembler::AfterReturn(char next, std::string& out) {
-  after_return_ = false;
-  if (returns_ == Returns::kOverwrites && next != '\n') {
-    line_.clear();
-    overwritten_ = true;
-  } else if (returns_ == Returns::kKept && next == '\n' && line_.empty()) {
-    out += '\n';  // what was before is out, with the carriage return
-  } else if (next == '\n') {
-    EndLine(out, "\n");
-  } else if (!line_.empty()) {
-    EndLine(out, "\r");
-  }
+bool LineAssembler::HasText() const {
+  return within_line_ || line_.find_first_not_of('\r') != std::string::npos;
+}
+
+std::string LineAssembler::Interrupt() {
+  return std::exchange(within_line_, false) ? absl::StrCat(kSplitMarker, "\n") : "";
 }
 
 std::string LineAssembler::Add(absl::string_view bytes, uint32_t dropped) {
   std::string out;
   if (dropped != 0) {
-    if (!line_.empty()) EndLine(out, absl::StrCat(kSplitMarker, "\n"));
+    if (HasText()) Emit(out, "");
+    out += Interrupt();
     absl::StrAppend(&out, prefix_, "[", dropped, " bytes left out here; the log file has them]\n");
-    after_return_ = false;
+    after_return_ = return_is_out_ = false;
   }
   while (!bytes.empty()) {
-    if (after_return_) {
-      const bool ended = bytes.front() == '\n';
-      AfterReturn(bytes.front(), out);
-      if (ended) bytes.remove_prefix(1);
+    const bool newline = bytes.front() == '\n';
+    if (std::exchange(return_is_out_, false) && newline) {
+      out += '\n';
+      bytes.remove_prefix(1);
+      continue;
+    }
+    if (std::exchange(after_return_, false)) {
+      if (HasText()) {
+        Emit(out, newline ? "\r\n" : "\r");
+        bytes.remove_prefix(newline ? 1 : 0);
+      } else if (line_.empty()) {
+        line_ = "\r";
+      } else {
+        out += '\r';
+      }
       continue;
     }
     const size_t end = bytes.find_first_of("\r\n");
@@ -59,22 +72,27 @@ std::string LineAssembler::Add(absl::string_view bytes, uint32_t dropped) {
     bytes.remove_prefix(take);
     if (bytes.empty()) break;
     if (take != end) {  // the line is full and goes on
-      EndLine(out, absl::StrCat(kSplitMarker, "\n"));
+      Emit(out, "");
       continue;
     }
     after_return_ = bytes.front() == '\r';
     bytes.remove_prefix(1);
-    if (!after_return_) EndLine(out, "\n");
+    if (!after_return_) Emit(out, "\n");
   }
   // Whoever reads a pipe sees the state of a progress bar when it is written.
-  if (after_return_ && returns_ == Returns::kKept && !line_.empty()) EndLine(out, "\r");
+  if (after_return_ && HasText()) {
+    Emit(out, "\r");
+    after_return_ = false;
+    return_is_out_ = true;
+  }
   return out;
 }
 
 std::string LineAssembler::Finish() {
   std::string out;
-  if (!line_.empty()) EndLine(out, "\n");
-  after_return_ = overwritten_ = false;
+  if (HasText()) Emit(out, "\n");
+  line_.clear();
+  after_return_ = return_is_out_ = false;
   return out;
 }
 

@@ -6,13 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 
 namespace cadre::agent {
 
-// A longer line is split, each part but the last ending with kSplitMarker.
-inline constexpr size_t kMaxOutputLine = 256 << 10;
+// A line is held until it ends, so that it comes out in one piece. Of a longer one what there is
+// comes out without an end, and the rest follows as it is.
+inline constexpr size_t kMaxOutputLine = 4 << 20;
+// Ends such a part of a line where something else has to come between it and the rest, which has a
+// prefix of its own then.
 inline constexpr absl::string_view kSplitMarker = " [line continues]";
 
 // What a prefix template may name.
@@ -28,38 +32,36 @@ struct PrefixFields {
 // "[${host}:${rank}] ". Unknown names stay as they are.
 std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fields);
 
+// For pipes: nothing but the prefix is added, at the begin of each line and of each state of one
+// that carriage returns overwrite.
 class LineAssembler {
  public:
-  // What a carriage return does to what was written before it in the line, as progress bars use it.
-  enum class Returns {
-    kKept,       // it comes out, with its prefix and the carriage return: for pipes
-    kOverwrites  // it goes: current() has what the line shows now, for who draws that
-  };
-  explicit LineAssembler(std::string prefix = "", Returns returns = Returns::kKept)
-      : prefix_(std::move(prefix)), returns_(returns) {}
+  explicit LineAssembler(std::string prefix = "") : prefix_(std::move(prefix)) {}
 
-  // The lines that `bytes` completes, each with prefix and '\n'. `dropped` bytes were lost before
-  // these.
+  // The lines that `bytes` completes, each with prefix and '\n', or '\r' of one that goes on being
+  // overwritten. `dropped` bytes were lost before these.
   std::string Add(absl::string_view bytes, uint32_t dropped = 0);
 
   const std::string& prefix() const { return prefix_; }
-  // Of a line that is being overwritten, without the prefix; else empty.
-  absl::string_view current() const {
-    return overwritten_ || after_return_ ? absl::string_view(line_) : "";
-  }
+  // What came out last has no end, and the rest of the line is to follow it.
+  bool within_line() const { return within_line_; }
+  // Something else comes before that; returns what has to stand before it.
+  std::string Interrupt();
 
   // What is left of a last line that has no end; empty when there is none.
   std::string Finish();
 
  private:
-  void EndLine(std::string& out, absl::string_view end);
-  void AfterReturn(char next, std::string& out);
+  void Emit(std::string& out, absl::string_view end);
+  // The line has more than carriage returns.
+  bool HasText() const;
 
   std::string prefix_;
-  Returns returns_;
-  std::string line_;           // at most kMaxOutputLine
-  bool after_return_ = false;  // the last byte was one
-  bool overwritten_ = false;   // the line has been, at least once
+  std::string line_;  // at most kMaxOutputLine
+  // The last byte was a carriage return: it is neither in line_ nor out, or it is out.
+  bool after_return_ = false;
+  bool return_is_out_ = false;
+  bool within_line_ = false;
 };
 
 }  // namespace cadre::agent

@@ -29,16 +29,21 @@ TEST(LineAssembler, Add_PiecesOfLines_GiveWholeLinesOnly) {
   EXPECT_EQ(lines.Finish(), "");
 }
 
+// What is written without the prefix is what the program wrote.
 TEST(LineAssembler, Add_CarriageReturns_ComeOutAsTheyAre) {
   LineAssembler lines("> ");
   EXPECT_EQ(lines.Add("10%\r20%\r"), "> 10%\r> 20%\r");
-  EXPECT_EQ(lines.current(), "");
   EXPECT_EQ(lines.Add("30%\ndone\n"), "> 30%\n> done\n");
-  EXPECT_EQ(lines.Add("windows\r\nunix\n"), "> windows\n> unix\n");
+  EXPECT_EQ(lines.Add("windows\r\nunix\n"), "> windows\r\n> unix\n");
   // As tqdm writes.
   EXPECT_EQ(lines.Add("\r 1/3"), "");
-  EXPECT_EQ(lines.Add("\r 2/3"), ">  1/3\r");
+  EXPECT_EQ(lines.Add("\r 2/3"), "\r>  1/3\r");
   EXPECT_EQ(lines.Add("\r 3/3\n"), ">  2/3\r>  3/3\n");
+  // One bar within another.
+  EXPECT_EQ(lines.Add("\ra"), "");
+  EXPECT_EQ(lines.Add("\n"), "\r> a\n");
+  EXPECT_EQ(lines.Add("\rb\x1b[A"), "");
+  EXPECT_EQ(lines.Add("\rc\n"), "\r> b\x1b[A\r> c\n");
 }
 
 TEST(LineAssembler, Add_ReturnAtTheEndOfAPiece_TakesTheNewlineOfTheNext) {
@@ -46,45 +51,45 @@ TEST(LineAssembler, Add_ReturnAtTheEndOfAPiece_TakesTheNewlineOfTheNext) {
   EXPECT_EQ(lines.Add("a\r"), "> a\r");
   EXPECT_EQ(lines.Add("\n"), "\n");
   EXPECT_EQ(lines.Add("\n"), "> \n");
+  EXPECT_EQ(lines.Add("\r"), "");
+  EXPECT_EQ(lines.Add("\r\r\n"), "\r\r\r> \n");
 }
 
-// An hour of four bars is one line.
-TEST(LineAssembler, Add_LinesThatAreOverwritten_AreShownByWhoDraws) {
-  LineAssembler lines("> ", LineAssembler::Returns::kOverwrites);
-  EXPECT_EQ(lines.Add("begins\n"), "> begins\n");
-  for (int i = 0; i < 1000; ++i) {
-    const std::string state = absl::StrCat("\r\x1b[32m", i, "/1000\x1b[0m");
-    EXPECT_EQ(lines.Add(state), "");
-    EXPECT_EQ(lines.current(), state.substr(1));
-  }
-  EXPECT_EQ(lines.Add("\r1000/1000\n"), "> 1000/1000\n");
-  EXPECT_EQ(lines.current(), "");
-  EXPECT_EQ(lines.Add("windows\r\nno bar"), "> windows\n");
-  EXPECT_EQ(lines.current(), "");
-  // The return may come behind the text, too.
-  lines.Finish();
-  EXPECT_EQ(lines.Add("1%\r"), "");
-  EXPECT_EQ(lines.current(), "1%");
-  EXPECT_EQ(lines.Add("2%\r"), "");
-  EXPECT_EQ(lines.current(), "2%");
-  EXPECT_EQ(lines.Finish(), "> 2%\n");
-  EXPECT_EQ(lines.current(), "");
+TEST(LineAssembler, Add_AMegabyte_IsOneLine) {
+  LineAssembler lines("> ");
+  const std::string piece(256 << 10, 'x');
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(lines.Add(piece), "");
+  EXPECT_EQ(lines.Add("\n"), absl::StrCat("> ", piece, piece, piece, piece, "\n"));
 }
 
-TEST(LineAssembler, Add_LineOverTheLimit_IsSplitAndNothingIsLost) {
-  LineAssembler lines;
+TEST(LineAssembler, Add_LineOverTheLimit_GoesOnAsItIs) {
+  LineAssembler lines("> ");
   const std::string full(kMaxOutputLine, 'x');
   EXPECT_EQ(lines.Add(full), "");
-  EXPECT_EQ(lines.Add("y\n"), absl::StrCat(full, kSplitMarker, "\ny\n"));
-  EXPECT_EQ(lines.Add(absl::StrCat(full, "\n")), absl::StrCat(full, "\n"));
+  EXPECT_EQ(lines.Add("y"), absl::StrCat("> ", full));
+  EXPECT_TRUE(lines.within_line());
+  EXPECT_EQ(lines.Add("z\nnext\n"), "yz\n> next\n");
+  EXPECT_FALSE(lines.within_line());
+  EXPECT_EQ(lines.Add(absl::StrCat(full, "\n")), absl::StrCat("> ", full, "\n"));
+  lines.Add(absl::StrCat(full, "y"));
+  EXPECT_EQ(lines.Finish(), "y\n");
+}
+
+TEST(LineAssembler, Interrupt_MarksTheBreakAndTheRestHasAPrefix) {
+  LineAssembler lines("> ");
+  EXPECT_EQ(lines.Interrupt(), "");
+  lines.Add(absl::StrCat(std::string(kMaxOutputLine, 'x'), "y"));
+  EXPECT_EQ(lines.Interrupt(), absl::StrCat(kSplitMarker, "\n"));
+  EXPECT_EQ(lines.Add("z\n"), "> yz\n");
 }
 
 TEST(LineAssembler, Add_EndlessLine_KeepsNoMoreThanTheLimit) {
   LineAssembler lines;
+  constexpr size_t kBytes = 3 * kMaxOutputLine;
   size_t out = 0;
-  for (int i = 0; i < 100; ++i) out += lines.Add(std::string(10000, 'x')).size();
-  EXPECT_GE(out, 1000000 - kMaxOutputLine);
-  EXPECT_LE(lines.Finish().size(), kMaxOutputLine + 1);
+  for (size_t i = 0; i < kBytes / 16384; ++i) out += lines.Add(std::string(16384, 'x')).size();
+  EXPECT_GE(out, kBytes - kMaxOutputLine);
+  EXPECT_EQ(out + lines.Finish().size(), kBytes + 1);
 }
 
 TEST(LineAssembler, Add_AfterDroppedBytes_SaysHowMany) {

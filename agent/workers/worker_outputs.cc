@@ -29,21 +29,23 @@ void WorkerOutputs::OpenFiltered(const std::string& directory) {
 }
 
 void WorkerOutputs::KeepOnly(const std::set<uint32_t>& kept) {
+  EndUnfinishedLine();
   for (auto it = streams_.begin(); it != streams_.end();) {
     it = kept.count(it->first) != 0 ? std::next(it) : streams_.erase(it);
   }
 }
 
+WorkerOutputs::Stream WorkerOutputs::StreamOf(const std::string& prefix, bool to_stderr) const {
+  return {display_.DrawsCurrentRows(to_stderr), LineAssembler(prefix), LiveRows(prefix)};
+}
+
 void WorkerOutputs::Begin(const PrefixFields& of) {
   Flush(of.local_rank);
+  EndUnfinishedLine();
   const std::string prefix = LinePrefix(prefix_template_, of);
-  const auto returns = [this](bool to_stderr) {
-    return display_.DrawsCurrentLines(to_stderr) ? LineAssembler::Returns::kOverwrites
-                                                 : LineAssembler::Returns::kKept;
-  };
-  streams_.insert_or_assign(of.local_rank,
-                            Streams{LineAssembler(prefix, returns(false)),
-                                    LineAssembler(prefix, returns(true)), LineAssembler()});
+  streams_.erase(of.local_rank);
+  streams_.emplace(of.local_rank,
+                   Streams{StreamOf(prefix, false), StreamOf(prefix, true), LineAssembler()});
 }
 
 std::string WorkerOutputs::Add(uint32_t local_rank, const supervisor::OutputFrame& frame) {
@@ -52,38 +54,53 @@ std::string WorkerOutputs::Add(uint32_t local_rank, const supervisor::OutputFram
   Streams& streams = found->second;
   if (frame.stream == kProgressStream) return streams.progress.Add(frame.bytes, frame.dropped);
   const bool to_stderr = frame.stream == kStandardError;
-  LineAssembler& assembler = to_stderr ? streams.standard_error : streams.standard_output;
-  const std::string lines = assembler.Add(frame.bytes, frame.dropped);
-  Show(lines, assembler, to_stderr);
-  ShowCurrent(local_rank, streams);
+  Stream& stream = to_stderr ? streams.standard_error : streams.standard_output;
+  if (!stream.drawn) {
+    Show(stream.lines.Add(frame.bytes, frame.dropped), stream, to_stderr);
+  } else {
+    const std::string lines = stream.rows.Add(frame.bytes, frame.dropped);
+    Stream& other = to_stderr ? streams.standard_output : streams.standard_error;
+    // A bar that is done stands above what is written after it.
+    if (!lines.empty()) Show(other.rows.WroteElsewhere(), other, !to_stderr);
+    Show(lines, stream, to_stderr);
+  }
+  ShowRows(local_rank, streams);
   return "";
 }
 
-void WorkerOutputs::ShowCurrent(uint32_t local_rank, Streams& streams) {
-  // Bars go to standard error as a rule.
-  const LineAssembler& from =
-      streams.standard_error.current().empty() ? streams.standard_output : streams.standard_error;
-  const bool has = !from.current().empty();
-  if (!has && !streams.has_current) return;
-  streams.has_current = has;
-  display_.CurrentLine(local_rank, has ? absl::StrCat(from.prefix(), from.current()) : "");
+void WorkerOutputs::ShowRows(uint32_t local_rank, Streams& streams) {
+  std::vector<std::string> rows = streams.standard_output.rows.Drawn();
+  for (std::string& row : streams.standard_error.rows.Drawn()) rows.push_back(std::move(row));
+  if (rows.empty() && !streams.has_rows) return;
+  streams.has_rows = !rows.empty();
+  display_.CurrentRows(local_rank, std::move(rows));
 }
 
-void WorkerOutputs::Show(const std::string& lines, const LineAssembler& from, bool to_stderr) {
+void WorkerOutputs::EndUnfinishedLine() {
+  if (unfinished_ == nullptr) return;
+  display_.WorkerLines(unfinished_->lines.Interrupt(), unfinished_to_stderr_);
+  unfinished_ = nullptr;
+}
+
+void WorkerOutputs::Show(const std::string& lines, Stream& from, bool to_stderr) {
   if (lines.empty()) return;
+  if (unfinished_ != &from) EndUnfinishedLine();
   display_.WorkerLines(lines, to_stderr);
+  unfinished_ = from.lines.within_line() ? &from : nullptr;
+  unfinished_to_stderr_ = to_stderr;
   FilteredLines& filtered = to_stderr ? filtered_stderr_ : filtered_stdout_;
   if (!filtered.wanted()) return;
   // Each state of a progress bar is a line there.
-  filtered.Add(absl::StrReplaceAll(lines, {{"\r", "\n"}}), from.prefix().size());
+  filtered.Add(absl::StrReplaceAll(lines, {{"\r\n", "\n"}, {"\r", "\n"}}),
+               from.lines.prefix().size());
 }
 
 void WorkerOutputs::Flush(uint32_t local_rank, Streams& streams) {
   for (const bool to_stderr : {false, true}) {
-    LineAssembler& assembler = to_stderr ? streams.standard_error : streams.standard_output;
-    Show(assembler.Finish(), assembler, to_stderr);
+    Stream& stream = to_stderr ? streams.standard_error : streams.standard_output;
+    Show(stream.drawn ? stream.rows.Finish() : stream.lines.Finish(), stream, to_stderr);
   }
-  ShowCurrent(local_rank, streams);
+  ShowRows(local_rank, streams);
 }
 
 void WorkerOutputs::Flush(uint32_t local_rank) {

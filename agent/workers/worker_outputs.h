@@ -12,6 +12,7 @@
 #include "agent/display.h"
 #include "agent/supervisor/frames.h"
 #include "agent/workers/filtered_lines.h"
+#include "agent/workers/live_rows.h"
 #include "agent/workers/output_options.h"
 #include "agent/workers/rank_output.h"
 
@@ -31,7 +32,7 @@ class WorkerOutputs {
   // What the worker writes from now on has its prefix.
   void Begin(const PrefixFields& of);
 
-  // Shows the lines that this completes, and the one that is being overwritten; of the progress
+  // Shows the lines that this completes, and the rows that are being overwritten; of the progress
   // descriptor's, returns them.
   std::string Add(uint32_t local_rank, const supervisor::OutputFrame& frame);
   // A last line may have no end.
@@ -39,22 +40,34 @@ class WorkerOutputs {
   void FlushAll();
 
  private:
+  // Standard output or error of a worker.
+  struct Stream {
+    bool drawn = false;  // what is overwritten is shown as rows
+    LineAssembler lines;
+    LiveRows rows;
+  };
   struct Streams {
-    LineAssembler standard_output;
-    LineAssembler standard_error;
+    Stream standard_output;
+    Stream standard_error;
     LineAssembler progress;
-    bool has_current = false;  // the display was told one
+    bool has_rows = false;  // the display was given some
   };
 
-  void Show(const std::string& lines, const LineAssembler& from, bool to_stderr);
-  void ShowCurrent(uint32_t local_rank, Streams& streams);
+  Stream StreamOf(const std::string& prefix, bool to_stderr) const;
+  void Show(const std::string& lines, Stream& from, bool to_stderr);
+  void ShowRows(uint32_t local_rank, Streams& streams);
   void Flush(uint32_t local_rank, Streams& streams);
+  // Of the stream whose line has come out without its end.
+  void EndUnfinishedLine();
 
   const std::string prefix_template_;
   Display& display_;
   FilteredLines filtered_stdout_;
   FilteredLines filtered_stderr_;
   std::map<uint32_t, Streams> streams_;  // by local rank
+  // Whose line has come out without its end; null: nobody's.
+  Stream* unfinished_ = nullptr;
+  bool unfinished_to_stderr_ = false;
 };
 
 }  // namespace cadre::agent

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "agent/recording_display.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,7 +14,9 @@
 namespace cadre::agent {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 supervisor::OutputFrame Out(uint8_t stream, const std::string& bytes) {
   return {1, stream, 0, bytes};
@@ -36,27 +39,66 @@ TEST(WorkerOutputsTest, WholeLinesWithTheirWorkersPrefix) {
   EXPECT_EQ(display.standard_output, "[h:4] one\n[h:4] two\n");
 }
 
-TEST(WorkerOutputsTest, WhatIsOverwrittenIsTheRanksCurrentLine) {
+TEST(WorkerOutputsTest, WhatIsOverwrittenIsTheRanksRows) {
   RecordingDisplay display;
   display.draws = true;
   WorkerOutputs outputs({}, display);
   outputs.Begin({"h", "default", 4, 0});
   outputs.Add(0, Out(2, "\r1/3"));
   outputs.Add(0, Out(2, "\r2/3"));
-  EXPECT_EQ(display.current[0], "[h:4] 2/3");
+  EXPECT_THAT(display.current[0], ElementsAre("[h:4] 2/3"));
   outputs.Add(0, Out(1, "a line\n"));
-  EXPECT_EQ(display.current[0], "[h:4] 2/3");
+  EXPECT_THAT(display.current[0], ElementsAre("[h:4] 2/3"));
+  outputs.Add(0, Out(2, "\n"));
+  outputs.Add(0, Out(2, "\rwithin\x1b[A"));
+  EXPECT_THAT(display.current[0], ElementsAre("[h:4] 2/3", "[h:4] within"));
+  outputs.Add(0, Out(2, "\n\r      \x1b[A\r3/3\n"));
+  EXPECT_THAT(display.current[0], ElementsAre("[h:4] 3/3"));
   EXPECT_EQ(display.standard_error, "");
-  outputs.Add(0, Out(2, "\r3/3\n"));
-  EXPECT_EQ(display.current[0], "");
-  EXPECT_EQ(display.standard_error, "[h:4] 3/3\n");
+  outputs.Add(0, Out(2, "over\n"));
+  EXPECT_THAT(display.current[0], IsEmpty());
+  EXPECT_EQ(display.standard_error, "[h:4] 3/3\n[h:4] over\n");
   outputs.Add(0, Out(2, "\r4/3"));
   outputs.Flush(0);
-  EXPECT_EQ(display.current[0], "");
-  EXPECT_EQ(display.standard_error, "[h:4] 3/3\n[h:4] 4/3\n");
+  EXPECT_THAT(display.current[0], IsEmpty());
+  EXPECT_EQ(display.standard_error, "[h:4] 3/3\n[h:4] over\n[h:4] 4/3\n");
   // A pipe gets what was written.
   outputs.Add(0, Out(1, "1%\r2%\r"));
   EXPECT_EQ(display.standard_output, "[h:4] a line\n[h:4] 1%\r[h:4] 2%\r");
+}
+
+// As long as a line is not longer than may be held, and then at a break that is marked.
+TEST(WorkerOutputsTest, NoOtherRanksLineComesIntoALine) {
+  RecordingDisplay display;
+  WorkerOutputs outputs({}, display);
+  outputs.Begin({"h", "default", 4, 0});
+  outputs.Begin({"h", "default", 5, 1});
+  const std::string piece(256 << 10, 'x');
+  for (int i = 0; i < 4; ++i) {
+    outputs.Add(0, Out(1, piece));
+    outputs.Add(1, Out(1, piece));
+    outputs.Add(1, Out(2, "of error\n"));
+  }
+  EXPECT_EQ(display.standard_output, "");
+  outputs.Add(1, Out(1, "1\n"));
+  outputs.Add(0, Out(1, "0\n"));
+  const std::string line = piece + piece + piece + piece;
+  EXPECT_EQ(display.standard_output, "[h:5] " + line + "1\n[h:4] " + line + "0\n");
+
+  display.standard_output.clear();
+  const std::string full(kMaxOutputLine, 'y');
+  outputs.Add(0, Out(1, full));
+  outputs.Add(0, Out(1, "more"));
+  outputs.Add(0, Out(1, ", and more\n"));
+  EXPECT_EQ(display.standard_output, "[h:4] " + full + "more, and more\n");
+
+  display.standard_output.clear();
+  outputs.Add(0, Out(1, full));
+  outputs.Add(0, Out(1, "more"));
+  outputs.Add(1, Out(1, "other\n"));
+  outputs.Add(0, Out(1, ", and more\n"));
+  EXPECT_EQ(display.standard_output,
+            absl::StrCat("[h:4] ", full, kSplitMarker, "\n[h:5] other\n[h:4] more, and more\n"));
 }
 
 TEST(WorkerOutputsTest, ProgressIsReturnedAndNotShown) {

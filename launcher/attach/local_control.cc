@@ -11,13 +11,17 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/user_directory.h"
@@ -27,6 +31,8 @@ namespace {
 
 constexpr char kPrefix[] = "launcher_";
 constexpr char kSuffix[] = ".sock";
+// The job's name and the log directory, a line each, of a launcher that does not answer.
+constexpr char kJobSuffix[] = ".job";
 constexpr size_t kMaxQuestionBytes = 64 << 10;
 constexpr size_t kMaxAnswerBytes = size_t{256} << 20;
 // Of one read or write. Stacks take 2.5 s at most.
@@ -54,6 +60,52 @@ struct Address {
   const ScopedFd directory;
   sockaddr_un address = {};
 };
+
+std::string JobFile(const std::string& socket) {
+  return absl::StrCat(absl::StripSuffix(socket, kSuffix), kJobSuffix);
+}
+
+// Of all launchers that run on this machine, or did; the newest first.
+std::vector<std::string> Sockets() {
+  std::vector<std::pair<int64_t, std::string>> found;
+  const absl::StatusOr<std::string> directory = RuntimeDirectory();
+  if (!directory.ok()) return {};
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(*directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    struct stat info;
+    if (!absl::StartsWith(name, kPrefix) || !absl::EndsWith(name, kSuffix) ||
+        stat(entry->path().c_str(), &info) != 0) {
+      continue;
+    }
+    found.emplace_back(absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim)), entry->path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> paths;
+  for (auto& [time, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+// 0: the name has none.
+pid_t PidOf(const std::string& socket) {
+  absl::string_view name = socket;
+  name.remove_prefix(name.rfind('/') + 1);
+  int pid = 0;
+  const bool is_number = absl::ConsumePrefix(&name, kPrefix) &&
+                         absl::ConsumeSuffix(&name, kSuffix) && absl::SimpleAtoi(name, &pid);
+  return is_number ? pid : 0;
+}
+
+// By a signal or a debugger.
+bool IsStopped(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string stat;
+  std::getline(file, stat);
+  // The state follows the name, which may have any characters.
+  const size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && (stat[name_end + 2] == 'T' || stat[name_end + 2] == 't');
+}
 
 ScopedFd MakeSocket() { return ScopedFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
@@ -135,7 +187,8 @@ absl::StatusOr<std::string> AnswerOf(host::CoreThread& core, char question,
 
 }  // namespace
 
-std::unique_ptr<LocalControl> LocalControl::Start(std::string log_dir, Serving serving) {
+std::unique_ptr<LocalControl> LocalControl::Start(std::string log_dir, const std::string& job,
+                                                  Serving serving) {
   const absl::StatusOr<std::string> directory = RuntimeDirectory();
   if (!directory.ok()) return nullptr;
   std::string path = absl::StrCat(*directory, "/", kPrefix, getpid(), kSuffix);
@@ -148,6 +201,7 @@ std::unique_ptr<LocalControl> LocalControl::Start(std::string log_dir, Serving s
       listen(socket.get(), SOMAXCONN) != 0) {
     return nullptr;
   }
+  std::ofstream(JobFile(path)) << job << "\n" << log_dir << "\n";
   return std::unique_ptr<LocalControl>(
       new LocalControl(std::move(path), std::move(socket), std::move(log_dir), std::move(serving)));
 }
@@ -161,6 +215,7 @@ LocalControl::LocalControl(std::string path, ScopedFd socket, std::string log_di
 
 LocalControl::~LocalControl() {
   unlink(path_.c_str());
+  unlink(JobFile(path_).c_str());
   // Wakes accept().
   shutdown(socket_.get(), SHUT_RDWR);
   thread_.join();
@@ -192,25 +247,23 @@ void LocalControl::Answer(int connection) const {
 }
 
 std::vector<LocalLauncher> LocalLauncher::All() {
-  std::vector<std::pair<int64_t, std::string>> found;
-  const absl::StatusOr<std::string> directory = RuntimeDirectory();
-  if (!directory.ok()) return {};
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(*directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    struct stat info;
-    if (!absl::StartsWith(name, kPrefix) || !absl::EndsWith(name, kSuffix) ||
-        stat(entry->path().c_str(), &info) != 0) {
-      continue;
-    }
-    found.emplace_back(absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim)), entry->path());
-  }
-  std::sort(found.rbegin(), found.rend());
   std::vector<LocalLauncher> launchers;
-  for (auto& [time, path] : found) {
+  for (std::string& path : Sockets()) {
+    if (IsStopped(PidOf(path))) continue;
     LocalLauncher launcher(std::move(path));
     if (launcher.LogDir().ok()) launchers.push_back(std::move(launcher));
+  }
+  return launchers;
+}
+
+std::vector<SuspendedLauncher> LocalLauncher::Suspended() {
+  std::vector<SuspendedLauncher> launchers;
+  for (const std::string& path : Sockets()) {
+    SuspendedLauncher launcher;
+    launcher.pid = PidOf(path);
+    std::ifstream file(JobFile(path));
+    const bool known = std::getline(file, launcher.job) && std::getline(file, launcher.log_dir);
+    if (known && IsStopped(launcher.pid)) launchers.push_back(std::move(launcher));
   }
   return launchers;
 }
@@ -222,7 +275,10 @@ absl::StatusOr<std::string> LocalLauncher::Ask(char question, const std::string&
   if (!socket.ok()) return gone;
   SetPatience(socket.get(), question == kLogDir ? kQuickPatienceSeconds : kPatienceSeconds);
   if (connect(socket.get(), address.get(), sizeof(address.address)) != 0) {
-    if (errno == ECONNREFUSED) unlink(path_.c_str());
+    if (errno == ECONNREFUSED) {
+      unlink(path_.c_str());
+      unlink(JobFile(path_).c_str());
+    }
     return gone;
   }
   std::string answer;

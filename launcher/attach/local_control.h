@@ -5,6 +5,8 @@
 #ifndef CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 #define CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,8 +28,9 @@ class LocalControl {
 
   // `log_dir`: of the launcher's job, absolute or empty. Null: there is no place for the socket,
   // and the commands find the job's files alone.
-  static std::unique_ptr<LocalControl> Start(std::string log_dir, Serving serving);
-  // Removes the socket; the thread answers whoever it is at.
+  static std::unique_ptr<LocalControl> Start(std::string log_dir, const std::string& job,
+                                             Serving serving);
+  // Removes the socket, and what lies beside it; the thread answers whoever it is at.
   ~LocalControl();
   LocalControl(const LocalControl&) = delete;
   LocalControl& operator=(const LocalControl&) = delete;
@@ -44,12 +47,21 @@ class LocalControl {
   std::thread thread_;
 };
 
+// One that cannot answer: it was stopped, by Ctrl-Z for instance. What is known of it lies in a
+// file beside its socket.
+struct SuspendedLauncher {
+  pid_t pid = 0;
+  std::string job;
+  std::string log_dir;
+};
+
 // One such launcher, as its user's commands see it.
 class LocalLauncher {
  public:
-  // All that run on this machine now, the newest first. Sockets that killed ones have left are
-  // removed.
+  // All that run on this machine now, the newest first, but suspended ones. Sockets that killed
+  // ones have left are removed.
   static std::vector<LocalLauncher> All();
+  static std::vector<SuspendedLauncher> Suspended();
 
   // UNAVAILABLE: it has gone meanwhile.
   absl::StatusOr<std::vector<v1::JobStatus>> List() const;

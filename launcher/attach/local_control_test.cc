@@ -1,8 +1,10 @@
 #include "launcher/attach/local_control.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -55,7 +57,7 @@ TEST_F(LocalControlTest, CommandsFindTheJobAndItsLogs) {
   ASSERT_OK(core_->Post(stream, message));
 
   EXPECT_TRUE(LocalLauncher::All().empty());
-  auto control = LocalControl::Start("/logs", Serving());
+  auto control = LocalControl::Start("/logs", "a", Serving());
   ASSERT_NE(control, nullptr);
   const std::vector<LocalLauncher> all = LocalLauncher::All();
   ASSERT_EQ(all.size(), 1u);
@@ -77,7 +79,7 @@ TEST_F(LocalControlTest, CommandsFindTheJobAndItsLogs) {
 }
 
 TEST_F(LocalControlTest, WhatAKilledLauncherLeftIsRemoved) {
-  auto control = LocalControl::Start("/logs", Serving());
+  auto control = LocalControl::Start("/logs", "a", Serving());
   ASSERT_NE(control, nullptr);
   const std::string path = directory_ + "/launcher_1.sock";
   ASSERT_EQ(chdir(directory_.c_str()), 0);
@@ -87,6 +89,36 @@ TEST_F(LocalControlTest, WhatAKilledLauncherLeftIsRemoved) {
   close(left);
   EXPECT_EQ(LocalLauncher::All().size(), 1u);
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// It cannot answer, and nobody waits for it.
+TEST_F(LocalControlTest, ASuspendedLauncherIsKnownByItsFile) {
+  EXPECT_TRUE(LocalLauncher::Suspended().empty());
+  const pid_t child = fork();
+  if (child == 0) {
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
+  // As a launcher of that process would have it.
+  auto control = LocalControl::Start("/logs", "a", Serving());
+  ASSERT_NE(control, nullptr);
+  for (const char* kind : {".sock", ".job"}) {
+    const std::string of = directory_ + "/launcher_";
+    std::filesystem::rename(of + std::to_string(getpid()) + kind,
+                            of + std::to_string(child) + kind);
+  }
+  EXPECT_TRUE(LocalLauncher::All().empty());
+  const std::vector<SuspendedLauncher> suspended = LocalLauncher::Suspended();
+  ASSERT_EQ(suspended.size(), 1u);
+  EXPECT_EQ(suspended[0].pid, child);
+  EXPECT_EQ(suspended[0].job, "a");
+  EXPECT_EQ(suspended[0].log_dir, "/logs");
+  // It goes on.
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(LocalLauncher::Suspended().empty());
+  EXPECT_EQ(LocalLauncher::All().size(), 1u);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "launcher/commands/job_source.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -19,6 +20,23 @@ std::vector<std::string> LogDirectories(const Settings& settings) {
   const std::string given = settings.GetOr("log-dir", "");
   if (given.empty()) return KnownLogDirectories();
   return {std::filesystem::absolute(given).lexically_normal()};
+}
+
+// Marks the runs whose launchers are suspended: those of their jobs that began last.
+void MarkSuspended(std::vector<PastRun>& runs) {
+  for (const SuspendedLauncher& launcher : LocalLauncher::Suspended()) {
+    const auto run = std::find_if(runs.rbegin(), runs.rend(), [&](const PastRun& one) {
+      return one.job == launcher.job && one.log_dir == launcher.log_dir;
+    });
+    if (run != runs.rend()) run->suspended = launcher.pid;
+  }
+}
+
+// The runs there, so marked.
+std::vector<PastRun> MarkedRunsIn(const std::string& log_dir, const std::string& job) {
+  std::vector<PastRun> runs = RunsIn(log_dir, job);
+  MarkSuspended(runs);
+  return runs;
 }
 
 }  // namespace
@@ -76,7 +94,7 @@ absl::StatusOr<JobSource> JobSource::Of(const Settings& settings, const std::str
 absl::Status JobSource::UseFiles(const Settings& settings) {
   const std::vector<std::string> directories = LogDirectories(settings);
   for (const std::string& directory : directories) {
-    const std::vector<PastRun> runs = RunsIn(directory, job_);
+    const std::vector<PastRun> runs = MarkedRunsIn(directory, job_);
     if (runs.empty()) continue;
     ASSIGN_OR_RETURN(run_, ChooseRun(runs, settings.GetOr("run", ""), absl::LocalTimeZone()));
     log_dir_ = directory;
@@ -121,7 +139,7 @@ absl::StatusOr<v1::ReadLogReply> JobSource::ReadLog(const v1::ReadLogRequest& re
   return reply;
 }
 
-std::vector<PastRun> JobSource::Runs() const { return RunsIn(log_dir_, job_); }
+std::vector<PastRun> JobSource::Runs() const { return MarkedRunsIn(log_dir_, job_); }
 
 JobsHere FindJobsHere(const Settings& settings) {
   JobsHere here;
@@ -141,6 +159,7 @@ JobsHere FindJobsHere(const Settings& settings) {
       if (newest && !known) here.runs.push_back(runs[i]);
     }
   }
+  MarkSuspended(here.runs);
   return here;
 }
 

@@ -260,6 +260,21 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
   return reply;
 }
 
+namespace {
+
+std::string ReasonOf(const PastRun& run, const absl::StatusOr<v1::JobStatus>& status) {
+  if (!status.ok()) return std::string(status.status().message());
+  if (status->has_verdict() || run.suspended == 0) return status->verdict().message();
+  return SuspendedText(run);
+}
+
+}  // namespace
+
+std::string SuspendedText(const PastRun& run) {
+  return absl::StrCat("its launcher, process ", run.suspended, ", is suspended; 'kill -CONT ",
+                      run.suspended, "', or fg in its shell, lets it go on");
+}
+
 std::string RunsTable(const std::vector<PastRun>& runs, absl::TimeZone zone) {
   std::vector<std::vector<std::string>> rows;
   for (const PastRun& run : runs) {
@@ -272,10 +287,10 @@ std::string RunsTable(const std::vector<PastRun>& runs, absl::TimeZone zone) {
     }
     const bool ended = status.ok() && status->has_verdict();
     rows.push_back({run.job, absl::StrCat(run.number), BeganText(run, zone),
-                    ended ? rpc::PhaseName(status->phase()) : "no verdict", TookText(0, took),
-                    Shortened(EscapeControl(status.ok() ? status->verdict().message()
-                                                        : std::string(status.status().message())),
-                              kWhyBytes)});
+                    ended                ? rpc::PhaseName(status->phase())
+                    : run.suspended != 0 ? "suspended"
+                                         : "no verdict",
+                    TookText(0, took), Shortened(EscapeControl(ReasonOf(run, status)), kWhyBytes)});
   }
   return FormatTable({"JOB", "RUN", "BEGAN", "OUTCOME", "TOOK", "REASON"}, rows);
 }

@@ -3,6 +3,8 @@
 #ifndef CADRE_LAUNCHER_COMMANDS_PAST_RUNS_H_
 #define CADRE_LAUNCHER_COMMANDS_PAST_RUNS_H_
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -28,6 +30,8 @@ struct PastRun {
   std::string log_dir;
   // From 1 on, the oldest first.
   size_t number = 0;
+  // Of its launcher, where that is suspended on this machine.
+  pid_t suspended = 0;
 };
 
 // Of this job, the oldest first; of all jobs where the name is empty, by name.
@@ -52,6 +56,9 @@ absl::StatusOr<v1::JobStatus> StatusOf(const PastRun& run);
 // As a server does it; tail and offset as there. NOT_FOUND: the rank's files are not on this
 // machine.
 absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLogRequest& request);
+
+// How to let a run go on whose launcher is suspended.
+std::string SuspendedText(const PastRun& run);
 
 // A table of runs: number, when, how it ended.
 std::string RunsTable(const std::vector<PastRun>& runs, absl::TimeZone zone);

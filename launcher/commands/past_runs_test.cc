@@ -12,8 +12,10 @@
 namespace cadre::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PastRunsTest : public ::testing::Test {
  protected:
@@ -102,7 +104,12 @@ TEST_F(PastRunsTest, WithoutAVerdictItsOutputIsThereAllTheSame) {
   EXPECT_FALSE(status->has_verdict());
   ASSERT_EQ(status->timeline().generations_size(), 1);
   EXPECT_EQ(status->timeline().generations(0).world_size(), 1u);
-  EXPECT_THAT(RunsTable(RunsIn(logs_, "a"), absl::UTCTimeZone()), HasSubstr("no verdict"));
+  std::vector<PastRun> runs = RunsIn(logs_, "a");
+  EXPECT_THAT(RunsTable(runs, absl::UTCTimeZone()), HasSubstr("no verdict"));
+  runs[0].suspended = 17;
+  EXPECT_THAT(
+      RunsTable(runs, absl::UTCTimeZone()),
+      AllOf(Not(HasSubstr("no verdict")), HasSubstr("suspended"), HasSubstr("kill -CONT 17")));
 }
 
 TEST_F(PastRunsTest, TheDirectoriesUsedLastAreKnown) {

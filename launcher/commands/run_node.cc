@@ -45,7 +45,8 @@
 namespace cadre::launcher {
 namespace {
 
-// How long the end waits for a terminal or pipe that does not read.
+// How long the end waits for a terminal that does not read; and for a pipe, where the user has
+// ended the job.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 // And for other nodes to take the verdict.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
@@ -199,7 +200,7 @@ std::unique_ptr<LocalControl> AnswerCommands(const RunOptions& options,
   const std::string log_dir = options.job.logs().dir();
   if (options.part == 0 && !log_dir.empty()) RememberLogDirectory(log_dir);
   const LocalControl::Serving serving = ServingOf(attachment);
-  return serving ? LocalControl::Start(log_dir, serving) : nullptr;
+  return serving ? LocalControl::Start(log_dir, options.job.name(), serving) : nullptr;
 }
 
 // The process that started this launcher and wrote the token to its standard input keeps that open:
@@ -231,6 +232,23 @@ void AwaitInterrupt() {
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
   int signal = 0;
   while (sigwait(&ending, &signal) == EINTR) continue;
+}
+
+// What workers wrote reaches a reader that is slow, as it would without a launcher.
+void WriteTheRest(const absl::StatusOr<agent::Exit>& exit, OutputWriter& writer) {
+  const bool cancelled = exit.ok() && exit->verdict.outcome() == v1::CANCELLED_PHASE;
+  if (cancelled) {
+    writer.Flush(kFlushTimeout);
+    return;
+  }
+  // All are blocked, but a SIGHUP that is ignored.
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&ending, signal);
+  writer.FlushPatiently(kFlushTimeout, [&ending] {
+    const timespec at_once = {};
+    return sigtimedwait(&ending, nullptr, &at_once) > 0;
+  });
 }
 
 [[noreturn]] void EndProcess(int status) {
@@ -329,7 +347,7 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   if (attachment->server != nullptr) attachment->server->Shutdown(kDrainTimeout);
   // The next server need not wait for this one's lease to end.
   attachment->replica.reset();
-  writer.Flush(kFlushTimeout);
+  WriteTheRest(exit, writer);
   for (const std::string& loss : writer.Losses()) Fail(0, loss);
   if (!attachment->serves.empty()) {
     if (!attachment->launch_token_file.empty()) unlink(attachment->launch_token_file.c_str());

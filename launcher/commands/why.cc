@@ -6,12 +6,23 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_source.h"
 #include "launcher/display/cluster_text.h"
+#include "launcher/display/stacks_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/verdict_text.h"
 #include "rpc/job_phase.h"
 
 namespace cadre::launcher {
 namespace {
+
+// A line for each place at which ranks are now.
+std::string WhereTheyAre(JobSource& source, const std::string& job) {
+  v1::GetStacksRequest request;
+  request.set_job(job);
+  const absl::StatusOr<v1::GetStacksReply> stacks = source.GetStacks(request);
+  if (stacks.ok()) return absl::StrCat("at this moment\n", PlacesText(*stacks));
+  return absl::StrCat(
+      "where they are is not known: ", EscapeControl(std::string(stacks.status().message())), "\n");
+}
 
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, JobSourceFlags());
@@ -21,6 +32,9 @@ int Run(const Parsed& parsed) {
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
   const absl::StatusOr<v1::JobStatus> job = source->Get();
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
+  if (source->run().has_value() && !job->has_verdict() && source->run()->suspended != 0) {
+    return Print(absl::StrCat(job->name(), " stands still: ", SuspendedText(*source->run()), "\n"));
+  }
   if (source->run().has_value() && !job->has_verdict()) {
     return Fail(1, absl::StrCat("the run of job ", job->name(), " in ", source->log_dir(),
                                 " that began ", BeganText(*source->run(), absl::LocalTimeZone()),
@@ -36,16 +50,22 @@ int Run(const Parsed& parsed) {
   if (!job->waiting_for().empty()) {
     absl::StrAppend(&text, " and waits for ", job->waiting_for());
   } else if (!job->has_verdict()) {
-    absl::StrAppend(&text,
-                    job->stall().empty() ? " and waits for nothing: "
-                                         : absl::StrCat(" and stands still: ", job->stall(), "; "),
-                    job->workers_running(), " of ", Count(job->world_size(), "worker"), " run");
+    absl::StrAppend(
+        &text,
+        job->stall().empty() ? ": " : absl::StrCat(" and stands still: ", job->stall(), "; "),
+        job->workers_running(), " of ", Count(job->world_size(), "worker"), " run");
     if (job->has_progress()) absl::StrAppend(&text, ", ", ProgressText(job->progress()));
   }
+  // Without steps nobody can say whether it gets on, but where it is.
+  const bool shows_nothing = !job->has_verdict() && job->waiting_for().empty() &&
+                             job->stall().empty() && !job->has_progress() &&
+                             job->workers_running() > 0;
+  if (shows_nothing) absl::StrAppend(&text, " and report no steps");
   const bool color = ShowsColor();
   text = EscapeControl(text);
   if (color && job->has_verdict()) text = Headline(job->verdict(), text);
-  text = absl::StrCat(text, "\n", AvoidedText(*job));
+  text = absl::StrCat(text, "\n", shows_nothing ? WhereTheyAre(*source, job->name()) : "",
+                      AvoidedText(*job));
   if (job->has_verdict()) {
     VerdictStyle style;
     style.log_dir = source->log_dir();

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,9 @@ namespace {
 // A reader is known to go on when it has taken so much.
 constexpr size_t kWrittenAtOnce = 16 << 10;
 
+// Between two questions whether to go on waiting.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
+
 // Bytes that could not be written, and the errno of the last of it.
 struct Loss {
   int error = 0;
@@ -38,6 +42,7 @@ struct OutputWriter::State {
     std::string text;
   };
   const size_t limit;
+  const absl::Duration stands_still;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Piece> pieces;
@@ -50,7 +55,10 @@ struct OutputWriter::State {
   // MonoNow() when something was written last, or came to be after nothing was left.
   std::atomic<int64_t> taken_us{0};
 
-  explicit State(size_t limit) : limit(limit) {}
+  // What is being written goes to a pipe.
+  bool to_pipe = false;
+
+  State(size_t limit, absl::Duration stands_still) : limit(limit), stands_still(stands_still) {}
   void Run();
   void Note(int fd, const Loss& loss);
   MonoTime StandsStillAt(absl::Duration limit) const {
@@ -68,6 +76,11 @@ struct OutputWriter::State {
 };
 
 namespace {
+
+bool IsPipe(int fd) {
+  struct stat found;
+  return fstat(fd, &found) == 0 && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode));
+}
 
 std::string Name(int fd) {
   return fd == STDOUT_FILENO   ? "standard output"
@@ -104,6 +117,7 @@ void OutputWriter::State::Run() {
     if (ended) return;
     Piece piece = std::move(pieces.front());
     pieces.pop_front();
+    to_pipe = IsPipe(piece.fd);
     lock.unlock();
     const Loss loss = WriteAll(piece.fd, piece.text, taken_us);
     lock.lock();
@@ -123,7 +137,8 @@ void OutputWriter::State::Note(int fd, const Loss& loss) {
   total.bytes += loss.bytes;
 }
 
-OutputWriter::OutputWriter(size_t limit) : state_(std::make_shared<State>(limit)) {}
+OutputWriter::OutputWriter(size_t limit, absl::Duration stands_still)
+    : state_(std::make_shared<State>(limit, stands_still)) {}
 
 OutputWriter::~OutputWriter() {
   std::lock_guard<std::mutex> lock(state_->mutex);
@@ -167,17 +182,22 @@ std::vector<std::string> OutputWriter::Losses() const {
 
 bool OutputWriter::HasRoom() const {
   std::lock_guard<std::mutex> lock(state_->mutex);
-  return state_->bytes < state_->limit / 16 ||
-         MonoNow() >= state_->StandsStillAt(kReaderStandsStill);
+  if (state_->bytes < state_->limit / 16) return true;
+  return !state_->to_pipe && MonoNow() >= state_->StandsStillAt(state_->stands_still);
 }
 
-bool OutputWriter::Flush(absl::Duration limit) {
+bool OutputWriter::Flush(absl::Duration limit) { return FlushPatiently(limit, nullptr); }
+
+bool OutputWriter::FlushPatiently(absl::Duration limit, const std::function<bool()>& interrupted) {
   std::unique_lock<std::mutex> lock(state_->mutex);
   // From the call on, too: what stood still before may go on now.
   const MonoTime least = MonoNow() + limit;
   while (state_->bytes > 0) {
-    const absl::Duration left = std::max(least, state_->StandsStillAt(limit)) - MonoNow();
+    absl::Duration left = std::max(least, state_->StandsStillAt(limit)) - MonoNow();
+    if (interrupted && interrupted()) return false;
+    if (interrupted && state_->to_pipe) left = kAskAgain;
     if (left <= absl::ZeroDuration()) return false;
+    if (interrupted) left = std::min(left, kAskAgain);
     state_->changed.wait_for(lock, absl::ToChronoNanoseconds(left));
   }
   return true;

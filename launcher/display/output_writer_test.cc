@@ -1,13 +1,16 @@
 #include "launcher/display/output_writer.h"
 
 #include <fcntl.h>
+#include <pty.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "gtest/gtest.h"
 
 namespace cadre::launcher {
@@ -116,6 +119,64 @@ TEST(OutputWriterTest, ASlowReader_GetsAllOfWhatIsGivenWhenThereIsRoom) {
   reader.join();
   pipe.ends[1] = -1;
   EXPECT_EQ(got.size(), kPieces * line.size());
+}
+
+// Within a while.
+bool Comes(const std::function<bool()>& so) {
+  const MonoTime end = MonoNow() + absl::Seconds(20);
+  while (!so() && MonoNow() < end) sched_yield();
+  return so();
+}
+
+// Of time that has passed a terminal's reader stands still at once here.
+TEST(OutputWriterTest, APipesReaderIsWaitedFor_ATerminalsIsNotForLong) {
+  Pipe pipe;
+  OutputWriter to_pipe(64 << 10, absl::ZeroDuration());
+  const std::string text(256 << 10, 'x');
+  fcntl(pipe.ends[1], F_SETPIPE_SZ, 4096);
+  to_pipe.Write(pipe.ends[1], text.substr(0, 60 << 10));
+  EXPECT_TRUE(Comes([&] { return !to_pipe.HasRoom(); }));
+  std::string got;
+  EXPECT_TRUE(Comes([&] {
+    char buffer[4096];
+    if (to_pipe.HasRoom()) return true;
+    got.append(buffer, static_cast<size_t>(read(pipe.ends[0], buffer, sizeof(buffer))));
+    return false;
+  }));
+  EXPECT_TRUE(to_pipe.Flush(absl::Seconds(10)));
+  got += pipe.ReadAll();
+  EXPECT_EQ(got.size(), 60u << 10);
+
+  int terminal = -1, program = -1;
+  ASSERT_EQ(openpty(&terminal, &program, nullptr, nullptr, nullptr), 0);
+  OutputWriter to_terminal(64 << 10, absl::ZeroDuration());
+  to_terminal.Write(program, text.substr(0, 60 << 10));
+  EXPECT_TRUE(to_terminal.HasRoom());
+  EXPECT_FALSE(to_terminal.FlushPatiently(absl::ZeroDuration(), [] { return false; }));
+  EXPECT_TRUE(to_terminal.HasRoom());
+  close(terminal);
+  close(program);
+}
+
+TEST(OutputWriterTest, TheEndWaitsForAPipesReaderUntilItIsInterrupted) {
+  Pipe pipe;
+  fcntl(pipe.ends[1], F_SETPIPE_SZ, 4096);
+  OutputWriter writer;
+  writer.Write(pipe.ends[1], std::string(100000, 'x'));
+  int asked = 0;
+  EXPECT_FALSE(writer.FlushPatiently(absl::Milliseconds(1), [&asked] { return ++asked == 10; }));
+  EXPECT_EQ(asked, 10);
+  std::string got;
+  std::thread reader([&] {
+    char buffer[512];
+    ssize_t n;
+    while ((n = read(pipe.ends[0], buffer, sizeof(buffer))) > 0) got.append(buffer, n);
+  });
+  EXPECT_TRUE(writer.FlushPatiently(absl::Milliseconds(1), [] { return false; }));
+  close(pipe.ends[1]);
+  pipe.ends[1] = -1;
+  reader.join();
+  EXPECT_EQ(got.size(), 100000u);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "agent/workers/rank_output.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "launcher/display/json_text.h"
@@ -22,20 +23,37 @@
 namespace cadre::launcher {
 namespace {
 
-size_t TerminalWidth() {
+struct TerminalSize {
+  size_t columns = 80;
+  size_t rows = 24;
+};
+
+// As it is now: the user may have made the window another one.
+TerminalSize SizeNow() {
+  TerminalSize size;
+  winsize now = {};
+  const bool told = ioctl(STDERR_FILENO, TIOCGWINSZ, &now) == 0;
+  if (told && now.ws_row > 0) size.rows = now.ws_row;
   size_t columns = 0;
   const char* text = getenv("COLUMNS");
-  winsize size = {};
-  if (text == nullptr || !absl::SimpleAtoi(text, &columns) || columns == 0) {
-    columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  if (told && now.ws_col > 0) {
+    size.columns = now.ws_col;
+  } else if (text != nullptr && absl::SimpleAtoi(text, &columns) && columns > 0) {
+    size.columns = columns;
   }
-  // One less, so that no terminal wraps.
-  return std::max<size_t>(columns, 20) - 1;
+  size.columns = std::max<size_t>(size.columns, 20);
+  return size;
 }
 
 bool IsPipe(int fd) {
   struct stat found;
   return fstat(fd, &found) == 0 && S_ISFIFO(found.st_mode);
+}
+
+bool IsOneDestination() {
+  struct stat out, error;
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 &&
+         out.st_dev == error.st_dev && out.st_ino == error.st_ino;
 }
 
 }  // namespace
@@ -53,6 +71,7 @@ RunDisplayOptions DetectTerminal(bool no_progress) {
     return owner < 0 || owner == getpgrp();
   };
   options.output_shares_terminal = isatty(STDOUT_FILENO);
+  options.one_destination = IsOneDestination();
   options.color = able && (no_color == nullptr || no_color[0] == '\0');
   return options;
 }
@@ -64,43 +83,74 @@ bool RunDisplay::Live() {
   if (!options_.live) return false;
   if (options_.in_foreground()) return true;
   // What was drawn before lies above the shell's prompt.
-  drawn_ = 0;
+  drawn_.clear();
   block_.clear();
   return false;
 }
 
 std::string RunDisplay::Erase() {
-  if (drawn_ == 0) return "";
+  if (drawn_.empty()) return "";
+  // Most terminals break lines anew when they become narrower.
+  const size_t columns = SizeNow().columns;
+  size_t rows = 0;
+  for (const size_t line : drawn_) rows += std::max<size_t>((line + columns - 1) / columns, 1);
   std::string codes = "\r";
-  for (size_t i = 1; i < drawn_; ++i) codes += "\x1b[A";
-  drawn_ = 0;
+  if (rows > 1) absl::StrAppend(&codes, "\x1b[", rows - 1, "A");
+  drawn_.clear();
   return codes + "\x1b[J";
 }
 
-std::string RunDisplay::Draw() const { return absl::StrJoin(block_, "\n"); }
+std::string RunDisplay::Draw() {
+  drawn_.clear();
+  for (const std::string& line : block_) drawn_.push_back(Columns(line));
+  return absl::StrJoin(block_, "\n");
+}
+
+void RunDisplay::EndUnfinishedLine(bool to_stderr) {
+  for (const bool of_stderr : {false, true}) {
+    if (of_stderr != to_stderr && !options_.one_destination) continue;
+    if (!std::exchange(unfinished_[of_stderr], false)) continue;
+    writer_.Write(of_stderr ? STDERR_FILENO : STDOUT_FILENO,
+                  absl::StrCat(agent::kSplitMarker, "\n"));
+  }
+}
 
 void RunDisplay::WorkerLines(const std::string& lines, bool to_stderr) {
   const int fd = to_stderr ? STDERR_FILENO : STDOUT_FILENO;
   const bool around = Live() && !block_.empty() && (to_stderr || options_.output_shares_terminal);
+  unfinished_[to_stderr] = !lines.empty() && lines.back() != '\n' && lines.back() != '\r';
   if (!around) {
     writer_.Write(fd, lines);
     return;
   }
   // One piece, so that the block is never left out half.
-  std::string text = absl::StrCat(Erase(), lines, Draw());
-  drawn_ = block_.size();
-  writer_.Write(fd, std::move(text));
+  const std::string erase = Erase();
+  writer_.Write(fd, absl::StrCat(erase, lines, Draw()));
 }
 
-void RunDisplay::CurrentLine(uint32_t local_rank, const std::string& line) {
-  if (line.empty()) {
+void RunDisplay::CurrentRows(uint32_t local_rank, std::vector<std::string> rows) {
+  if (rows.empty()) {
     current_.erase(local_rank);
   } else {
-    current_[local_rank] = line;
+    current_[local_rank] = std::move(rows);
   }
 }
 
+std::vector<std::string> RunDisplay::Rows(size_t columns, size_t most) const {
+  std::vector<std::string> drawn;
+  size_t all = 0;
+  for (const auto& [local_rank, rows] : current_) all += rows.size();
+  for (const auto& [local_rank, rows] : current_) {
+    for (const std::string& row : rows) {
+      if (drawn.size() < most) drawn.push_back(TerminalLine(row, columns));
+    }
+    if (all > most) break;
+  }
+  return drawn;
+}
+
 void RunDisplay::Line(const std::string& line) {
+  EndUnfinishedLine(true);
   WorkerLines(absl::StrCat("cadre: ", EscapeControl(line), "\n"), true);
 }
 
@@ -109,24 +159,26 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
     for (const std::string& line : plain_.Update(status)) Line(line);
     return;
   }
-  const size_t width = TerminalWidth();
+  const TerminalSize size = SizeNow();
+  // One less, so that no terminal wraps.
+  const size_t width = size.columns - 1;
   std::vector<std::string> block =
       StatusBlock(status, progress, options_.nodes, width, options_.color);
   const std::string pace = pace_.Text(status, progress, extra_, MonoNow());
   if (!pace.empty()) block.push_back(TerminalLine("  " + pace, width));
-  size_t shown = 0;
-  for (const auto& [local_rank, line] : current_) {
-    if (shown++ > 0 && current_.size() > kCurrentLines) break;
-    block.push_back(TerminalLine(line, width));
+  // The cursor cannot go up to what has left the terminal.
+  const size_t room = size.rows - std::min(size.rows, block.size() + 1);
+  for (std::string& row : Rows(width, std::min(kCurrentRows, room))) {
+    block.push_back(std::move(row));
   }
   if (block == block_) return;
   std::string text = Erase();
   block_ = std::move(block);
-  drawn_ = block_.size();
   writer_.Write(STDERR_FILENO, absl::StrCat(text, Draw()));
 }
 
 void RunDisplay::Finish(const agent::Exit& exit) {
+  EndUnfinishedLine(true);
   std::string text = Live() ? Erase() : "";
   block_.clear();
   VerdictStyle style;

@@ -26,6 +26,8 @@ struct RunDisplayOptions {
   std::function<bool()> in_foreground = [] { return true; };
   // Workers' standard output goes to the same terminal as the block.
   bool output_shares_terminal = false;
+  // Standard output and error are one pipe, file or terminal.
+  bool one_destination = false;
   bool color = false;
   // The verdict as JSON on standard output.
   bool json = false;
@@ -38,19 +40,20 @@ struct RunDisplayOptions {
 // From the terminal, TERM, NO_COLOR and COLUMNS.
 RunDisplayOptions DetectTerminal(bool no_progress);
 
-// So many workers' progress bars are drawn; of more the first one's.
-inline constexpr size_t kCurrentLines = 4;
+// So many rows of progress bars are drawn, and no more than the terminal has room for; of more
+// those of the first worker.
+inline constexpr size_t kCurrentRows = 8;
 
 class RunDisplay : public agent::Display {
  public:
   RunDisplay(RunDisplayOptions options, OutputWriter& writer);
 
   void WorkerLines(const std::string& lines, bool to_stderr) override;
-  bool DrawsCurrentLines(bool to_stderr) const override {
+  bool DrawsCurrentRows(bool to_stderr) const override {
     return options_.live && options_.in_foreground() &&
            (to_stderr || options_.output_shares_terminal);
   }
-  void CurrentLine(uint32_t local_rank, const std::string& line) override;
+  void CurrentRows(uint32_t local_rank, std::vector<std::string> rows) override;
   void Extra(const agent::ProgressExtra& extra) override { extra_ = extra; }
   bool TakesLines() override { return writer_.HasRoom(); }
   void Line(const std::string& line) override;
@@ -61,17 +64,23 @@ class RunDisplay : public agent::Display {
   // Whether the block is drawn now.
   bool Live();
   std::string Erase();
-  std::string Draw() const;
+  std::string Draw();
+  // What is drawn of the rows that workers overwrite.
+  std::vector<std::string> Rows(size_t columns, size_t most) const;
+  // Ends, in words, a line of a worker that has no end yet where this would be written into it.
+  void EndUnfinishedLine(bool to_stderr);
 
   const RunDisplayOptions options_;
   OutputWriter& writer_;
   std::vector<std::string> block_;
-  // Lines of the block that are on the terminal.
-  size_t drawn_ = 0;
+  // The columns of each line of the block that is on the terminal.
+  std::vector<size_t> drawn_;
+  // Standard output and error have a line of a worker that has no end yet.
+  bool unfinished_[2] = {};
   StatusLines plain_;
   Pace pace_;
   agent::ProgressExtra extra_;
-  std::map<uint32_t, std::string> current_;  // by local rank
+  std::map<uint32_t, std::vector<std::string>> current_;  // by local rank
 };
 
 }  // namespace cadre::launcher

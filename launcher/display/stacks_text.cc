@@ -54,13 +54,17 @@ std::string FramesText(const v1::RankStack& stack) {
   return absl::StrCat("    (", stack.no_python(), ")\n    ", stack.evidence().summary(), "\n");
 }
 
-std::string GroupText(const v1::StackGroup& group, uint32_t world_size) {
+std::string WhoText(const v1::StackGroup& group, uint32_t world_size) {
   const bool one = group.ranks_size() == 1;
   const v1::RankEvidence& evidence = group.first().evidence();
   return absl::StrCat(one ? "rank " : "ranks ", RanksText(group),
                       one ? absl::StrCat(" on ", evidence.node(), ", pid ", evidence.pid())
-                          : absl::StrCat(" (", group.ranks_size(), " of ", world_size, ")"),
-                      ": ", PlaceText(group.first()), "\n", FramesText(group.first()));
+                          : absl::StrCat(" (", group.ranks_size(), " of ", world_size, ")"));
+}
+
+std::string GroupText(const v1::StackGroup& group, uint32_t world_size) {
+  return absl::StrCat(WhoText(group, world_size), ": ", PlaceText(group.first()), "\n",
+                      FramesText(group.first()));
 }
 
 std::string SilentText(const v1::SilentNode& node) {
@@ -69,6 +73,15 @@ std::string SilentText(const v1::SilentNode& node) {
                                           : absl::StrCat("ranks ", node.first_rank(), "-",
                                                          node.first_rank() + node.workers() - 1),
                       "): ", node.why(), "\n");
+}
+
+std::string SilentNodesText(const v1::GetStacksReply& reply) {
+  std::string text;
+  for (const v1::SilentNode& node : reply.silent()) absl::StrAppend(&text, SilentText(node));
+  if (reply.silent_left_out() > 0) {
+    absl::StrAppend(&text, "and ", reply.silent_left_out(), " more nodes\n");
+  }
+  return text;
 }
 
 }  // namespace
@@ -99,11 +112,22 @@ std::string StacksText(const v1::GetStacksReply& reply) {
     }
   }
   if (reply.silent_size() > 0) absl::StrAppend(&text, "\n");
-  for (const v1::SilentNode& node : reply.silent()) absl::StrAppend(&text, SilentText(node));
-  if (reply.silent_left_out() > 0) {
-    absl::StrAppend(&text, "and ", reply.silent_left_out(), " more nodes\n");
+  return absl::StrCat(text, SilentNodesText(reply));
+}
+
+std::string PlacesText(const v1::GetStacksReply& reply) {
+  std::string text;
+  for (const v1::StackGroup& group : reply.groups()) {
+    const v1::RankStack& stack = group.first();
+    const bool python = stack.evidence().python() != v1::PYTHON_ACTIVITY_UNSPECIFIED;
+    // The summary begins with the process.
+    absl::StrAppend(
+        &text, "  ",
+        python ? WhoText(group, reply.world_size())
+               : absl::StrCat(group.ranks_size() == 1 ? "rank " : "ranks ", RanksText(group)),
+        ": ", EscapeControl(python ? PlaceText(stack) : stack.evidence().summary()), "\n");
   }
-  return text;
+  return absl::StrCat(text, SilentNodesText(reply));
 }
 
 }  // namespace cadre::launcher

@@ -16,6 +16,9 @@ std::string RanksText(const v1::StackGroup& group);
 // their text. Then the nodes that did not answer. Of one rank its whole text follows.
 std::string StacksText(const v1::GetStacksReply& reply);
 
+// The same in a line for each group.
+std::string PlacesText(const v1::GetStacksReply& reply);
+
 }  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_STACKS_TEXT_H_

@@ -32,6 +32,30 @@ TEST(StacksText, RanksAreRuns) {
   EXPECT_EQ(RanksText(GroupOf({})), "");
 }
 
+TEST(StacksText, ALineForEachPlace) {
+  v1::GetStacksReply reply;
+  reply.set_world_size(3);
+  v1::StackGroup* waits = reply.add_groups();
+  *waits = GroupOf({0, 2});
+  waits->mutable_first()->mutable_evidence()->set_python(v1::IN_COLLECTIVE);
+  waits->mutable_first()->mutable_evidence()->set_python_what("all_reduce");
+  waits->mutable_first()->mutable_evidence()->set_python_where("train.py:40 in main");
+  v1::StackGroup* native = reply.add_groups();
+  *native = GroupOf({1});
+  native->mutable_first()->mutable_evidence()->set_node("n1");
+  native->mutable_first()->mutable_evidence()->set_pid(17);
+  native->mutable_first()->mutable_evidence()->set_summary("pid 17: sleeping (state S)");
+  v1::SilentNode* silent = reply.add_silent();
+  silent->set_node("n2");
+  silent->set_first_rank(3);
+  silent->set_workers(1);
+  silent->set_why("has gone");
+  EXPECT_EQ(PlacesText(reply),
+            "  ranks 0,2 (2 of 3): in all_reduce, from train.py:40 in main\n"
+            "  rank 1: pid 17: sleeping (state S)\n"
+            "node n2 (rank 3): has gone\n");
+}
+
 TEST(StacksText, GroupsThenNodesThatAreSilent) {
   v1::GetStacksReply reply;
   reply.set_job("train");

@@ -1,6 +1,7 @@
 #include "launcher/display/terminal_line.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/ascii.h"
@@ -30,7 +31,46 @@ size_t SgrSize(absl::string_view text) {
   return size < text.size() && text[size] == 'm' ? size + 1 : 0;
 }
 
+char32_t CodePoint(absl::string_view character) {
+  if (character.size() == 1) return static_cast<unsigned char>(character[0]);
+  char32_t code = static_cast<unsigned char>(character[0]) & (0x7f >> character.size());
+  for (const char byte : character.substr(1)) code = code << 6 | (byte & 0x3f);
+  return code;
+}
+
+// Of a character that is written as it is. Terminals do as Unicode's East Asian Width has it, in
+// whatever locale this process is.
+size_t CharacterColumns(char32_t code) {
+  struct Range {
+    char32_t first, last;
+  };
+  constexpr Range kNone[] = {{0x300, 0x36f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}};
+  constexpr Range kTwo[] = {
+      {0x1100, 0x115f},   {0x231a, 0x231b},   {0x23e9, 0x23ec},   {0x2614, 0x2615},
+      {0x26a1, 0x26a1},   {0x2705, 0x2705},   {0x2728, 0x2728},   {0x274c, 0x274c},
+      {0x2b50, 0x2b50},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},   {0xac00, 0xd7a3},
+      {0xf900, 0xfaff},   {0xfe30, 0xfe6f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},
+      {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+  const auto holds = [code](const Range& range) {
+    return code >= range.first && code <= range.last;
+  };
+  if (std::any_of(std::begin(kNone), std::end(kNone), holds)) return 0;
+  return std::any_of(std::begin(kTwo), std::end(kTwo), holds) ? 2 : 1;
+}
+
 }  // namespace
+
+size_t Columns(absl::string_view line) {
+  size_t columns = 0;
+  while (!line.empty()) {
+    const size_t sgr = SgrSize(line);
+    const size_t size = std::max<size_t>(std::max(sgr, Utf8CharacterSize(line)), 1);
+    if (sgr == 0)
+      columns += line[0] == '\t' ? kTab : CharacterColumns(CodePoint(line.substr(0, size)));
+    line.remove_prefix(size);
+  }
+  return columns;
+}
 
 std::string TerminalLine(absl::string_view line) {
   return TerminalLine(line, std::numeric_limits<size_t>::max());
@@ -61,7 +101,7 @@ std::string TerminalLine(absl::string_view line, size_t columns) {
     if (sgr > 0) continue;
     // What is written out as \xNN takes a column for each character.
     const size_t took = next == "\t"                          ? kTab
-                        : safe.size() - before == next.size() ? 1
+                        : safe.size() - before == next.size() ? CharacterColumns(CodePoint(next))
                                                               : safe.size() - before;
     if (took > columns) safe.resize(before);
     columns -= std::min(columns, took);

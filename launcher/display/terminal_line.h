@@ -15,8 +15,11 @@ namespace cadre::launcher {
 // become \xNN.
 std::string TerminalLine(absl::string_view line);
 
-// The same in so many columns: characters, as colours take none.
+// The same in so many columns: colours take none, and characters of East Asia and emoji two.
 std::string TerminalLine(absl::string_view line, size_t columns);
+
+// The columns that such a line takes, at most: a tab takes 8.
+size_t Columns(absl::string_view line);
 
 }  // namespace cadre::launcher
 

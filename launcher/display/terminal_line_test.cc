@@ -43,6 +43,17 @@ TEST(TerminalLineTest, OfSoManyColumns) {
             "ab");
   EXPECT_EQ(TerminalLine("ab\tcd", 10), "ab\t");
   EXPECT_EQ(TerminalLine("abc", 0), "");
+  EXPECT_EQ(TerminalLine("\u8bad\u7ec3 50%", 4), "\u8bad\u7ec3");
+  EXPECT_EQ(TerminalLine("\u8bad\u7ec3 50%", 6), "\u8bad\u7ec3 5");
+  EXPECT_EQ(TerminalLine("\U0001f525 hot", 3), "\U0001f525 ");
+  EXPECT_EQ(TerminalLine("e\u0301t\u00e9", 2), "e\u0301t");
+}
+
+TEST(TerminalLineTest, ColumnsAreWhatALineTakes) {
+  EXPECT_EQ(Columns(""), 0u);
+  EXPECT_EQ(Columns("\x1b[32m50%|\u2588\x1b[0m"), 5u);
+  EXPECT_EQ(Columns("\u8bad\u7ec3"), 4u);
+  EXPECT_EQ(Columns("a\tb"), 10u);
 }
 
 }  // namespace

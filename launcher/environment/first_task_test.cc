@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/environment/blocked_signals.h"
 
 namespace cadre::launcher {
 namespace {
@@ -71,6 +73,54 @@ TEST_F(FirstTaskTest, NeverComes) {
   EXPECT_THAT(FollowFirstTask("slurm-1.0.n1", absl::Milliseconds(10)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("did not come")));
 }
+
+// In a launcher, which has the signals blocked that end it.
+class InterruptedTaskTest : public FirstTaskTest, public testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    FirstTaskTest::SetUp();
+    BlockOnly({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  }
+  void TearDown() override {
+    BlockOnly({});
+    FirstTaskTest::TearDown();
+  }
+
+  // Another task, which follows the first and then exits as that does, or with 99.
+  static pid_t Follow() {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    const rlimit no_core = {};
+    setrlimit(RLIMIT_CORE, &no_core);
+    _exit(FollowFirstTask("slurm-1.0.n1", absl::Seconds(30)).value_or(99));
+  }
+  static int StatusOf(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  }
+};
+
+TEST_P(InterruptedTaskTest, TheWaitForAFirstTaskThatDoesNotComeEnds) {
+  const pid_t child = Follow();
+  kill(child, GetParam());
+  const int status = StatusOf(child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == GetParam()) << status;
+}
+
+// The first one stops the workers on the same signal, and they end together.
+TEST_P(InterruptedTaskTest, TheWaitForItsEndDoesNot) {
+  auto first = FirstTask::Open("slurm-1.0.n1");
+  ASSERT_OK(first);
+  const pid_t child = Follow();
+  kill(child, GetParam());
+  (*first)->End(5, 1, absl::Seconds(30));
+  const int status = StatusOf(child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 5) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, InterruptedTaskTest,
+                         testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT));
 
 }  // namespace
 }  // namespace cadre::launcher

@@ -117,7 +117,10 @@ TEST(RunTest, CommandsFindAJobOfNoServer) {
     return asked->standard_output();
   };
   EXPECT_THAT(ask({"status"}), AllOf(HasSubstr("here "), HasSubstr("running")));
-  EXPECT_THAT(ask({"why", "here"}), HasSubstr("2 of 2 workers run"));
+  EXPECT_THAT(
+      ask({"why", "here"}),
+      AllOf(HasSubstr("2 of 2 workers run and report no steps\nat this moment\n"),
+            ContainsRegex("\n  rank 0: pid [0-9]+: "), Not(HasSubstr("waits for nothing"))));
   EXPECT_THAT(ask({"stacks", "here"}), HasSubstr("job here, generation 1, 2 ranks"));
   EXPECT_EQ(ask({"logs", "here", "--tail", "1"}), "[0]: two\n[1]: two\n");
   { std::ofstream(go) << "x\nx\n"; }
@@ -131,6 +134,35 @@ TEST(RunTest, CommandsFindAJobOfNoServer) {
   EXPECT_EQ(absent->Wait(), 1) << Said(*absent);
   EXPECT_THAT(absent->standard_error(),
               AllOf(HasSubstr("no run of job there has left its files in "), HasSubstr(logs)));
+}
+
+// Nobody can ask it, and it is not dead.
+TEST(RunTest, ASuspendedLauncher_IsSaidToBe) {
+  const std::string logs = MakeTempDir("logs");
+  const std::map<std::string, std::string> env = {{"XDG_RUNTIME_DIR", MakeTempDir("run")},
+                                                  {"HOME", MakeTempDir("home")}};
+  const auto run = StartCadre({"run", "--standalone", "--log-dir", logs, "--job-name", "still",
+                               "--", "/bin/sh", "-c", "echo one; exec sleep 1000"},
+                              env);
+  ASSERT_TRUE(run->WaitForLine("one").has_value()) << Said(*run);
+  const auto ask = [&](const std::vector<std::string>& arguments) {
+    const auto asked = StartCadre(arguments, env);
+    EXPECT_EQ(asked->Wait(), 0) << Said(*asked);
+    return asked->standard_output();
+  };
+  run->Kill(SIGSTOP);
+  std::string status;
+  EXPECT_TRUE(Eventually([&] {
+    status = ask({"status"});
+    return absl::StrContains(status, "suspended");
+  })) << status;
+  const std::string how = absl::StrCat("kill -CONT ", run->pid());
+  EXPECT_THAT(status, AllOf(HasSubstr(how), Not(HasSubstr("no verdict"))));
+  EXPECT_THAT(ask({"why", "still"}), AllOf(HasSubstr("still stands still"), HasSubstr(how)));
+  run->Kill(SIGCONT);
+  EXPECT_THAT(ask({"status"}), AllOf(HasSubstr("still "), HasSubstr("running")));
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
 }
 
 TEST(RunTest, MuchMoreThanMayWait_IsWholeInAPipeThatIsRead) {

@@ -8,6 +8,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -128,6 +129,15 @@ void Process::Kill(int signal) {
 void Process::Type(absl::string_view bytes) {
   if (write(streams_[0].fd, bytes.data(), bytes.size()) < 0) Kill(SIGKILL);
 }
+
+void Process::Resize(int rows, int columns) {
+  struct winsize size = {};
+  size.ws_row = static_cast<unsigned short>(rows);
+  size.ws_col = static_cast<unsigned short>(columns);
+  ioctl(streams_[0].fd, TIOCSWINSZ, &size);
+}
+
+bool Process::ReadMore(absl::Duration timeout) { return ReadSome(absl::Now() + timeout); }
 
 void Process::TakeLines(Stream& stream, absl::string_view bytes) {
   stream.all.append(bytes.data(), bytes.size());

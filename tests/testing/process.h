@@ -38,6 +38,10 @@ class Process {
   void Kill(int signal);
   // Bytes to a terminal's keyboard (terminal only), as if typed.
   void Type(absl::string_view bytes);
+  // The terminal has another size, of which its programs hear (SIGWINCH).
+  void Resize(int rows, int columns);
+  // Reads what comes next. False: the output is closed.
+  bool ReadMore(absl::Duration timeout = absl::Seconds(20));
 
   // The first line (of either stream) that contains `text`, from where the last call of WaitForLine
   // stopped; nullopt when the process closed its output or `timeout` passed first.

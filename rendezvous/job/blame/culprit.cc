@@ -35,10 +35,10 @@ std::string Activity(const v1::RankEvidence& rank) {
   if (rank.state().empty()) return "its process is gone";
   if (IsStopped(rank)) return absl::StrCat("it is stopped (state ", rank.state(), ")");
   if (IsBusy(rank)) {
-    // NCCL, and shared memory, poll for the others.
+    // NCCL, and shared memory, poll for the others. Whether another one loops or computes cannot be
+    // seen in one look.
     const bool waits = rank.phase() == v1::WAITING || rank.python() == v1::IN_COLLECTIVE;
-    return absl::StrFormat("it uses %.1f cores%s", rank.cpu(),
-                           waits ? " to wait" : ": a loop that does not end?");
+    return absl::StrFormat("it uses %.1f cores%s", rank.cpu(), waits ? " to wait" : "");
   }
   const std::string where = rank.wchan().empty() ? "" : absl::StrCat(" in ", rank.wchan());
   if (rank.state() == "D") return absl::StrCat("it sleeps uninterruptibly", where);
