@@ -52,7 +52,7 @@ class PartRemovalTest : public ::testing::Test {
 };
 
 TEST_F(PartRemovalTest, NoDepthIsTooDeepForItsDescriptors) {
-  MakeDeep(3000, geteuid());
+  MakeDeep(1500, geteuid());
   rlimit before, few;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   few = before;
