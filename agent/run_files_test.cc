@@ -65,7 +65,8 @@ TEST(LinkToRun, TheNewestIsWhereTheJobIs_AndTheOthersKeepTheirs) {
 // In a place where everybody may make directories, as a cluster's shared one for logs.
 TEST(RunFilesTest, AJobsDirectoryThatAnotherMadeFirstTakesNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
-  const std::string root = TemporaryDirectory(), run = RunDirectory(root, "j", "1Z");
+  const std::string root = std::filesystem::canonical(TemporaryDirectory());
+  const std::string run = RunDirectory(root, "j", "1Z");
   ASSERT_EQ(chmod(root.c_str(), 01777), 0);
   ASSERT_OK(MakeRunDirectory(root, "j/run_1Z/generation_1/rank_0"));
   ASSERT_OK(WriteVerdict(run, v1::Verdict(), v1::Timeline()));

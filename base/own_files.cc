@@ -85,8 +85,9 @@ struct Place {
 };
 
 struct Way {
-  // Parts that are missing are made with it, as directories.
+  // Parts that are missing are made with it, as directories. `whole`: what is made, for messages.
   std::optional<mode_t> make;
+  std::string whole;
   // Others' links are followed, and whoever made one is noted.
   bool follow_others = false;
 };
@@ -163,6 +164,10 @@ class Walker {
     return absl::OkStatus();
   }
 
+  absl::Status CannotPass(const std::string& path) const {
+    return way_.make.has_value() ? Failed("make directory", way_.whole) : Failed("open", path);
+  }
+
   std::string Below(const std::string& name) const {
     if (at_.path.empty()) return name;
     return absl::StrCat(at_.path, at_.path.back() == '/' ? "" : "/", name);
@@ -178,23 +183,23 @@ class Walker {
     if (!next.ok() && errno == ENOENT && way_.make.has_value()) {
       // Where a disk is not mounted nothing is made in its place.
       if (of_link) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("cannot make directory: ", link_, ", which is not there"));
+        return absl::FailedPreconditionError(absl::StrCat("cannot make directory ", way_.whole,
+                                                          ": ", link_, ", which is not there"));
       }
       const mode_t mode = *way_.make & ~kEverybodyWrites;
       if (mkdirat(at_.fd.get(), name.c_str(), mode) != 0 && errno != EEXIST) {
-        return Failed("make directory", path);
+        return Failed("make directory", way_.whole);
       }
       next = Open(name);
     }
     struct stat info;
     if (!next.ok() || fstat(next.get(), &info) != 0) {
-      return Failed(way_.make.has_value() ? "make directory" : "open", path);
+      return CannotPass(path);
     }
     if (S_ISLNK(info.st_mode)) return Follow(next.get(), info, path);
     if (!S_ISDIR(info.st_mode) && (!left_.empty() || way_.make.has_value())) {
       errno = ENOTDIR;
-      return Failed(way_.make.has_value() ? "make directory" : "open", path);
+      return CannotPass(path);
     }
     RETURN_IF_ERROR(CheckMount(info, at_.info.st_dev, path));
     parent_ = std::exchange(at_.fd, std::move(next));
@@ -297,7 +302,8 @@ absl::StatusOr<ScopedFd> OpenOwnDirectory(const std::string& path) {
 
 absl::StatusOr<ScopedFd> MakeOwnDirectory(const std::string& place, absl::string_view below,
                                           mode_t mode) {
-  Walker walker({mode, false}, nullptr);
+  const std::string whole = below.empty() ? place : absl::StrCat(place, "/", below);
+  Walker walker({mode, whole, false}, nullptr);
   RETURN_IF_ERROR(walker.Begin(place));
   RETURN_IF_ERROR(walker.Go());
   for (const absl::string_view part : absl::StrSplit(below, '/', absl::SkipEmpty())) {
@@ -310,7 +316,7 @@ absl::StatusOr<ScopedFd> MakeOwnDirectory(const std::string& place, absl::string
 }
 
 absl::Status MakeDirectories(const std::string& path, mode_t mode) {
-  Walker walker({mode, false}, nullptr);
+  Walker walker({mode, path, false}, nullptr);
   RETURN_IF_ERROR(walker.Begin(path));
   return walker.Go();
 }
@@ -342,7 +348,7 @@ absl::StatusOr<ScopedFd> OpenOwnFile(const std::string& path, int flags, mode_t 
 
 absl::StatusOr<ScopedFd> OpenFileToRead(const std::string& path) {
   std::optional<uid_t> linked_by;
-  Walker walker({std::nullopt, true}, &linked_by);
+  Walker walker({std::nullopt, "", true}, &linked_by);
   RETURN_IF_ERROR(walker.Begin(path));
   RETURN_IF_ERROR(walker.Go());
   const Place& found = walker.at();
