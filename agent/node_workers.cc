@@ -53,7 +53,8 @@ WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService
 
 // Makes the log directories of one generation, and waits no longer for all of them.
 MakeLogDirectory MakingWithinLimit(FileThread& files) {
-  return [&files, until = MonoTime::Never()](const std::string& path, int* error) mutable {
+  return [&files, until = MonoTime::Never()](const std::string& log_dir, const std::string& below,
+                                             int* error) mutable {
     struct Made {
       absl::Status status;
       int error = 0;
@@ -61,14 +62,15 @@ MakeLogDirectory MakingWithinLimit(FileThread& files) {
     // From the first of them on.
     if (until == MonoTime::Never()) until = MonoNow() + kFilesLimit;
     const absl::Duration left = std::max(until - MonoNow(), absl::ZeroDuration());
-    const std::optional<Made> made = files.ResultWithin(left, [path] {
+    const std::optional<Made> made = files.ResultWithin(left, [log_dir, below] {
       Made result;
-      result.status = MakeDirectories(path, &result.error);
+      result.status = MakeRunDirectory(log_dir, below, &result.error);
       return result;
     });
     *error = made.has_value() ? made->error : ETIMEDOUT;
-    return made.has_value() ? made->status
-                            : absl::DeadlineExceededError(absl::StrCat(path, " does not answer"));
+    return made.has_value()
+               ? made->status
+               : absl::DeadlineExceededError(absl::StrCat(log_dir, " does not answer"));
   };
 }
 

@@ -1,5 +1,6 @@
 #include "agent/run_files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
@@ -15,6 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log_paths.h"
+#include "base/own_files.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "nlohmann/json.hpp"
@@ -44,10 +47,29 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   return json;
 }
 
-// Beside `path`. Several launchers of one job may share the directory, and those in containers have
+// Beside `name`. Several launchers of one job may share the directory, and those in containers have
 // the same pids.
-std::string TemporaryName(const std::string& path, absl::string_view what_for) {
-  return absl::StrCat(path, ".", RandomToken().substr(0, 16), what_for);
+std::string TemporaryName(const std::string& name, absl::string_view what_for) {
+  return absl::StrCat(name, ".", RandomToken().substr(0, 16), what_for);
+}
+
+std::string ParentOf(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// That of a run. What leads to it may be made by anybody, up to the job's.
+absl::StatusOr<ScopedFd> OpenRun(const std::string& run_directory) {
+  const fs::path run(run_directory);
+  const fs::path job = RunName(run).empty() ? run : run.parent_path();
+  return MakeOwnDirectory(ParentOf(job), (job.filename() / run.lexically_relative(job)).string());
+}
+
+// The target; empty: it is no link.
+std::string ReadLink(int directory, const std::string& name) {
+  char target[4096];
+  const ssize_t size = readlinkat(directory, name.c_str(), target, sizeof(target));
+  return size < 0 ? "" : std::string(target, static_cast<size_t>(size));
 }
 
 absl::Status WriteAll(int fd, absl::string_view content) {
@@ -75,58 +97,49 @@ absl::Status LinkToRun(const std::string& run_directory, const std::string& name
   const fs::path run(run_directory);
   const std::string run_name = RunName(run);
   if (run_name.empty()) return absl::OkStatus();
-  const std::string link = run.parent_path() / name;
+  ASSIGN_OR_RETURN(const ScopedFd job, OpenOwnDirectory(ParentOf(run_directory)));
   const std::string target = absl::StrCat(run_name, "/", name);
-  std::error_code error;
-  if (fs::read_symlink(link, error) == target) return absl::OkStatus();
+  if (ReadLink(job.get(), name) == target) return absl::OkStatus();
   // Mostly the first of its name.
-  if (symlink(target.c_str(), link.c_str()) == 0) return absl::OkStatus();
-  const std::string temporary = TemporaryName(link, ".link");
-  if (symlink(target.c_str(), temporary.c_str()) == 0 &&
-      rename(temporary.c_str(), link.c_str()) == 0) {
+  if (symlinkat(target.c_str(), job.get(), name.c_str()) == 0) return absl::OkStatus();
+  const std::string temporary = TemporaryName(name, ".link");
+  if (symlinkat(target.c_str(), job.get(), temporary.c_str()) == 0 &&
+      renameat(job.get(), temporary.c_str(), job.get(), name.c_str()) == 0) {
     return absl::OkStatus();
   }
-  const absl::Status status =
-      absl::ErrnoToStatus(errno, absl::StrCat("cannot link ", link, " to ", target));
-  unlink(temporary.c_str());
+  const absl::Status status = absl::ErrnoToStatus(
+      errno, absl::StrCat("cannot link ", ParentOf(run_directory), "/", name, " to ", target));
+  unlinkat(job.get(), temporary.c_str(), 0);
   return status;
 }
 
 void UnlinkOtherRuns(const std::string& run_directory) {
-  const fs::path run(run_directory);
-  const std::string run_name = RunName(run);
+  const std::string run_name = RunName(run_directory);
   if (run_name.empty()) return;
-  std::vector<fs::path> others;
-  std::error_code error;
-  for (fs::directory_iterator at(run.parent_path(), error), end; !error && at != end;
-       at.increment(error)) {
-    std::error_code no_link;
-    const fs::path target = fs::read_symlink(at->path(), no_link);
-    if (no_link || target.filename() != at->path().filename() ||
+  absl::StatusOr<ScopedFd> job = OpenOwnDirectory(ParentOf(run_directory));
+  if (!job.ok()) return;
+  const int fd = job->get();
+  DIR* const entries = fdopendir(job->Release());
+  if (entries == nullptr) return;
+  std::vector<std::string> others;
+  while (const dirent* const entry = readdir(entries)) {
+    const fs::path target = ReadLink(fd, entry->d_name);
+    if (target.filename() != entry->d_name ||
         !absl::StartsWith(target.filename().string(), kGenerationPrefix)) {
       continue;
     }
     const std::string to = target.parent_path().string();
-    if (to != run_name && !RunName(to).empty()) others.push_back(at->path());
+    if (to != run_name && !RunName(to).empty()) others.emplace_back(entry->d_name);
   }
-  for (const fs::path& other : others) fs::remove(other, error);
+  for (const std::string& other : others) unlinkat(fd, other.c_str(), 0);
+  closedir(entries);
 }
 
-absl::Status MakeDirectories(const std::string& path, int* error_number) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (!error) return absl::OkStatus();
-  if (error_number != nullptr) *error_number = error.value();
-  // The kernel says that it exists.
-  for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) {
-    std::error_code absent;
-    if (fs::is_symlink(at, absent) && !fs::exists(at, absent)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("cannot make directory ", path, ": ", at.string(), " is a link to ",
-                       fs::read_symlink(at, absent).string(), ", which is not there"));
-    }
-  }
-  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make directory ", path));
+absl::Status MakeRunDirectory(const std::string& log_dir, const std::string& below,
+                              int* error_number) {
+  const absl::Status status = MakeOwnDirectory(log_dir, below).status();
+  if (!status.ok() && error_number != nullptr) *error_number = errno;
+  return status;
 }
 
 absl::Status LinkDirectory(const std::string& path, const std::string& to) {
@@ -134,26 +147,46 @@ absl::Status LinkDirectory(const std::string& path, const std::string& to) {
   const auto from = fs::absolute(path, error).lexically_normal();
   const auto target =
       fs::absolute(to, error).lexically_normal().lexically_relative(from.parent_path());
-  if (rmdir(from.c_str()) != 0 && errno != ENOENT) {
+  ASSIGN_OR_RETURN(const ScopedFd parent, OpenOwnDirectory(from.parent_path()));
+  if (unlinkat(parent.get(), from.filename().c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
     return absl::FailedPreconditionError(absl::StrCat("cannot replace ", path));
   }
-  fs::create_directory_symlink(target, from, error);
-  if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot link ", path));
+  if (symlinkat(target.c_str(), parent.get(), from.filename().c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot link ", path));
 }
 
-absl::Status WriteFile(const std::string& path, absl::string_view content) {
-  const std::string temporary = TemporaryName(path, ".part");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary));
+namespace {
+
+// `path` is for messages.
+absl::Status WriteFileIn(int directory, const std::string& path, absl::string_view content) {
+  const std::string name = fs::path(path).filename().string();
+  const std::string temporary = TemporaryName(name, ".part");
+  const int fd = openat(directory, temporary.c_str(),
+                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   absl::Status status = WriteAll(fd, content);
   if (close(fd) != 0 && status.ok()) status = absl::ErrnoToStatus(errno, "close");
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+  if (status.ok() && renameat(directory, temporary.c_str(), directory, name.c_str()) != 0) {
     status = absl::ErrnoToStatus(errno, "rename");
   }
   if (status.ok()) return status;
-  unlink(temporary.c_str());
+  unlinkat(directory, temporary.c_str(), 0);
   return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::Status WriteFile(const std::string& path, absl::string_view content) {
+  ASSIGN_OR_RETURN(const ScopedFd directory, OpenOwnDirectory(ParentOf(path)));
+  return WriteFileIn(directory.get(), path, content);
+}
+
+absl::Status WriteFileAnywhere(const std::string& path, absl::string_view content) {
+  const ScopedFd directory(open(ParentOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.ok()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  return WriteFileIn(directory.get(), path, content);
 }
 
 absl::Status WriteVerdictFile(const std::string& path, const v1::Verdict& verdict) {
@@ -163,19 +196,25 @@ absl::Status WriteVerdictFile(const std::string& path, const v1::Verdict& verdic
 
 absl::Status WriteVerdict(const std::string& run_directory, const v1::Verdict& verdict,
                           const v1::Timeline& timeline) {
-  RETURN_IF_ERROR(MakeDirectories(run_directory));
+  ASSIGN_OR_RETURN(const ScopedFd run, OpenRun(run_directory));
+  ASSIGN_OR_RETURN(const std::string verdict_json, ToJson(verdict));
   ASSIGN_OR_RETURN(const std::string timeline_json, ToJson(timeline));
-  RETURN_IF_ERROR(WriteVerdictFile(absl::StrCat(run_directory, "/verdict.json"), verdict));
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(run_directory, "/timeline.json"), timeline_json));
+  RETURN_IF_ERROR(
+      WriteFileIn(run.get(), absl::StrCat(run_directory, "/verdict.json"), verdict_json));
+  RETURN_IF_ERROR(
+      WriteFileIn(run.get(), absl::StrCat(run_directory, "/timeline.json"), timeline_json));
   RETURN_IF_ERROR(LinkToRun(run_directory, "verdict.json"));
   return LinkToRun(run_directory, "timeline.json");
 }
 
 absl::Status RemoveVerdict(const std::string& directory) {
+  const absl::StatusOr<ScopedFd> opened = OpenOwnDirectory(directory);
+  if (!opened.ok()) {
+    return errno == ENOENT || errno == ENOTDIR ? absl::OkStatus() : opened.status();
+  }
   for (const char* name : {"verdict.json", "timeline.json"}) {
-    const std::string path = absl::StrCat(directory, "/", name);
-    if (unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", path));
+    if (unlinkat(opened->get(), name, 0) != 0 && errno != ENOENT) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", directory, "/", name));
     }
   }
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 // The files an agent leaves about a job: log paths, verdict.json, timeline.json, and the error file
-// of whoever started the launcher. Called on the loop thread; blocks on the file system.
+// of whoever started the launcher. All but the last lie in own directories (base/own_files.h):
+// other users may write to the log directory. Called on the loop thread; blocks on the file system.
 #ifndef CADRE_AGENT_RUN_FILES_H_
 #define CADRE_AGENT_RUN_FILES_H_
 
@@ -24,9 +25,10 @@ absl::Status LinkToRun(const std::string& run_directory, const std::string& name
 // Removes what leads from <log_dir>/<job> to generations of other runs. Their files stay.
 void UnlinkOtherRuns(const std::string& run_directory);
 
-// Makes the directory and those above it. A failure's errno goes to `error_number` too, where
-// given.
-absl::Status MakeDirectories(const std::string& path, int* error_number = nullptr);
+// Makes log_dir/below for one run's files, and what is missing above it; all of `below` is this
+// user's own. A failure's errno goes to `error_number` too, where given.
+absl::Status MakeRunDirectory(const std::string& log_dir, const std::string& below,
+                              int* error_number = nullptr);
 
 // Makes an empty directory a link to another one below the same root. FAILED_PRECONDITION: it is
 // not empty.
@@ -51,8 +53,11 @@ std::string VerdictMark(const std::string& log_dir, const std::string& job);
 // where the worker did not end with 0. Content that is no such file is handed on as it is.
 std::string WithErrorCode(const std::string& error_json, const v1::WorkerExit& exit);
 
-// Replaces the file in one step.
+// Replaces the file, which lies in an own directory, in one step.
 absl::Status WriteFile(const std::string& path, absl::string_view content);
+
+// The same in a directory that somebody else chose, which may be anybody's.
+absl::Status WriteFileAnywhere(const std::string& path, absl::string_view content);
 
 }  // namespace cadre::agent
 

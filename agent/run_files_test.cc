@@ -1,6 +1,8 @@
 #include "agent/run_files.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/own_files.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -57,6 +60,36 @@ TEST(LinkToRun, TheNewestIsWhereTheJobIs_AndTheOthersKeepTheirs) {
   EXPECT_TRUE(std::filesystem::exists(root + "/j/job.sh"));
   // Two runs, a link and a file.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root + "/j"), {}), 4);
+}
+
+// In a place where everybody may make directories, as a cluster's shared one for logs.
+TEST(RunFilesTest, AJobsDirectoryThatAnotherMadeFirstTakesNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const std::string root = std::filesystem::canonical(TemporaryDirectory());
+  const std::string run = RunDirectory(root, "j", "1Z");
+  ASSERT_EQ(chmod(root.c_str(), 01777), 0);
+  ASSERT_OK(MakeRunDirectory(root, "j/run_1Z/generation_1/rank_0"));
+  ASSERT_OK(WriteVerdict(run, v1::Verdict(), v1::Timeline()));
+  for (const std::string& theirs : {root + "/j", run, run + "/generation_1"}) {
+    ASSERT_EQ(chown(theirs.c_str(), 64123, -1), 0);
+    int error = 0;
+    EXPECT_THAT(MakeRunDirectory(root, "j/run_1Z/generation_1/rank_1", &error),
+                StatusIs(absl::StatusCode::kPermissionDenied,
+                         testing::HasSubstr(theirs + " belongs to user 64123")));
+    EXPECT_EQ(error, EPERM);
+    if (theirs != run + "/generation_1") {
+      EXPECT_FALSE(WriteVerdict(run, v1::Verdict(), v1::Timeline()).ok());
+    }
+    ASSERT_EQ(chown(theirs.c_str(), geteuid(), -1), 0);
+  }
+  ASSERT_EQ(chown((root + "/j").c_str(), 64123, -1), 0);
+  EXPECT_FALSE(LinkToRun(run, "generation_1").ok());
+  EXPECT_FALSE(WriteFile(root + "/j/job.sh", "x").ok());
+  std::ofstream(root + "/j/verdict") << "theirs";
+  ASSERT_EQ(symlink("run_0Z/generation_9", (root + "/j/generation_9").c_str()), 0);
+  UnlinkOtherRuns(run);
+  EXPECT_FALSE(RemoveVerdict(root + "/j").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(root + "/j/generation_9"));
 }
 
 // As on two nodes that share the directory and whose launchers have the same pid.

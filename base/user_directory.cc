@@ -1,17 +1,39 @@
 #include "base/user_directory.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/own_files.h"
+#include "base/scoped_fd.h"
+#include "base/status_macros.h"
 
 namespace cadre {
 namespace {
+
+// While another process makes one.
+constexpr int kTries = 500;
+constexpr absl::Duration kPause = absl::Milliseconds(2);
+
+bool IsPrivate(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         (info.st_mode & 077) == 0;
+}
 
 // `variable` of the environment says where it is.
 absl::StatusOr<std::string> MakeOwn(const std::string& path, absl::string_view variable) {
@@ -20,11 +42,7 @@ absl::StatusOr<std::string> MakeOwn(const std::string& path, absl::string_view v
     return absl::Status(
         why.code(), absl::StrCat(why.message(), "; set ", variable, " to a directory of yours"));
   }
-  struct stat info;
-  if (lstat(path.c_str(), &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
-  }
-  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+  if (!IsPrivate(path)) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, " must be a directory of yours with mode 700: remove or rename it, ",
                      "or set ", variable, " to another directory of yours"));
@@ -32,13 +50,82 @@ absl::StatusOr<std::string> MakeOwn(const std::string& path, absl::string_view v
   return path;
 }
 
+// Where the name of the one is that is used on this machine instead of `taken`. Homes may be shared
+// by machines.
+absl::StatusOr<std::string> RecordPath(const std::string& taken) {
+  ASSIGN_OR_RETURN(const std::string home, HomeDirectory());
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  std::string name = absl::StrCat(host, taken);
+  std::replace(name.begin(), name.end(), '/', '-');
+  return absl::StrCat(home, "/runtime-", name);
+}
+
+// The directory that the record names, where it is still this user's alone: whoever knows the name
+// may have made it since. Empty: there is none.
+std::string Recorded(const std::string& record, const std::string& taken) {
+  const absl::StatusOr<ScopedFd> file = OpenOwnFile(record, O_RDONLY);
+  char text[PATH_MAX];
+  const ssize_t size = file.ok() ? read(file->get(), text, sizeof(text)) : 0;
+  const std::string path(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  return absl::StartsWith(path, taken + "-") && IsPrivate(path) ? path : "";
+}
+
+// One of a name that nobody could know, for all processes of this user on this machine.
+absl::StatusOr<std::string> InsteadOf(const std::string& taken) {
+  ASSIGN_OR_RETURN(const std::string record, RecordPath(taken));
+  ASSIGN_OR_RETURN(const ScopedFd file, OpenOwnFile(record, O_RDWR | O_CREAT, 0600));
+  // One makes it. Where the file system knows no locks the last one's is found by all that follow.
+  for (int i = 0; i < kTries && flock(file.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
+    absl::SleepFor(kPause);
+  }
+  std::string path = Recorded(record, taken);
+  if (!path.empty()) return path;
+  path = taken + "-XXXXXX";
+  if (mkdtemp(&path[0]) == nullptr) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+  }
+  if (ftruncate(file.get(), 0) != 0 ||
+      pwrite(file.get(), path.data(), path.size(), 0) != static_cast<ssize_t>(path.size())) {
+    const absl::Status failed = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", record));
+    rmdir(path.c_str());
+    return failed;
+  }
+  fprintf(stderr, "cadre: %s is not this user's; %s is used instead, as %s says\n", taken.c_str(),
+          path.c_str(), record.c_str());
+  return path;
+}
+
+bool IsAnothers(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && info.st_uid != geteuid();
+}
+
+std::string PathIn(const std::string& parent) { return absl::StrCat(parent, "/cadre-", geteuid()); }
+
 }  // namespace
+
+absl::StatusOr<std::string> UserDirectoryIn(const std::string& parent) {
+  const std::string path = PathIn(parent);
+  absl::StatusOr<std::string> own = MakeOwn(path, "XDG_RUNTIME_DIR");
+  if (!absl::IsPermissionDenied(own.status()) || !IsAnothers(path)) return own;
+  absl::StatusOr<std::string> instead = InsteadOf(path);
+  return instead.ok() ? instead : own;
+}
+
+std::string FindUserDirectoryIn(const std::string& parent) {
+  const std::string path = PathIn(parent);
+  if (IsPrivate(path)) return path;
+  const absl::StatusOr<std::string> record =
+      IsAnothers(path) ? RecordPath(path) : absl::NotFoundError("");
+  return record.ok() ? Recorded(*record, path) : "";
+}
 
 absl::StatusOr<std::string> RuntimeDirectory() {
   const char* runtime = getenv("XDG_RUNTIME_DIR");
   // Containers and `su` often leave a variable behind that names a directory which is not there.
   const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK | X_OK) == 0;
-  return MakeOwn(absl::StrCat(usable ? runtime : "/tmp", "/cadre-", geteuid()), "XDG_RUNTIME_DIR");
+  return UserDirectoryIn(usable ? runtime : "/tmp");
 }
 
 std::string UserHome() {

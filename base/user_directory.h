@@ -11,7 +11,14 @@ namespace cadre {
 // Both are made, with mode 700, where they are absent. PERMISSION_DENIED: something else has that
 // name. What cannot be made: errno's. The message says what to do.
 
-// On this machine: ${XDG_RUNTIME_DIR:-/tmp}/cadre-<uid>.
+// <parent>/cadre-<uid>. Where that is another user's, who would deny this one every job, it is one
+// of a random name beside it, which a file in HomeDirectory() names for all of this user's
+// processes on this machine; a line on standard error says so when it is made.
+absl::StatusOr<std::string> UserDirectoryIn(const std::string& parent);
+// The same where it is there; empty: it is not.
+std::string FindUserDirectoryIn(const std::string& parent);
+
+// On this machine: UserDirectoryIn(${XDG_RUNTIME_DIR:-/tmp}).
 absl::StatusOr<std::string> RuntimeDirectory();
 
 // On every machine where the user's home is the same: UserHome()/.cadre. FAILED_PRECONDITION: this

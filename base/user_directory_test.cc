@@ -59,6 +59,40 @@ TEST_F(UserDirectoryTest, WithoutHOMEThePasswordEntryHasIt) {
   EXPECT_THAT(HomeDirectory(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
+// Anybody may make /tmp/cadre-<uid> before the user does.
+TEST_F(UserDirectoryTest, WhereAnotherUserMadeItFirstAnotherIsFoundByAll) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const std::string home = path_ + "/home", shared = path_ + "/shared";
+  ASSERT_EQ(mkdir(home.c_str(), 0700), 0);
+  ASSERT_EQ(mkdir(shared.c_str(), 01777), 0);
+  setenv("HOME", home.c_str(), 1);
+  setenv("XDG_RUNTIME_DIR", shared.c_str(), 1);
+  const std::string taken = shared + "/cadre-0";
+  ASSERT_EQ(mkdir(taken.c_str(), 0700), 0);
+  ASSERT_EQ(chown(taken.c_str(), 64123, -1), 0);
+  EXPECT_EQ(FindUserDirectoryIn(shared), "");
+  testing::internal::CaptureStderr();
+  const auto instead = RuntimeDirectory();
+  ASSERT_OK(instead);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              StartsWith("cadre: " + taken + " is not this user's; " + *instead));
+  EXPECT_THAT(*instead, StartsWith(taken + "-"));
+  EXPECT_EQ(RuntimeDirectory().value_or(""), *instead);
+  EXPECT_EQ(FindUserDirectoryIn(shared), *instead);
+  // A link of theirs, and nothing at home but what they might have made since.
+  ASSERT_EQ(rmdir(taken.c_str()), 0);
+  ASSERT_EQ(symlink(home.c_str(), taken.c_str()), 0);
+  ASSERT_EQ(lchown(taken.c_str(), 64123, -1), 0);
+  ASSERT_EQ(chown(instead->c_str(), 64123, -1), 0);
+  const auto later = RuntimeDirectory();
+  ASSERT_OK(later);
+  EXPECT_NE(*later, *instead);
+  EXPECT_EQ(FindUserDirectoryIn(shared), *later);
+  // Without a home there is no place to name it in.
+  setenv("HOME", File().c_str(), 1);
+  EXPECT_THAT(RuntimeDirectory(), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
 TEST_F(UserDirectoryTest, WhatIsNotThisUsersAloneIsRefused) {
   setenv("XDG_RUNTIME_DIR", path_.c_str(), 1);
   ASSERT_OK(RuntimeDirectory());

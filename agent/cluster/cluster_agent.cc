@@ -16,6 +16,7 @@
 #include "agent/cluster/log_file.h"
 #include "agent/cluster/part_end.h"
 #include "agent/cluster/part_groups.h"
+#include "agent/cluster/part_removal.h"
 #include "agent/event_queue.h"
 #include "agent/exit_report.h"
 #include "agent/signal_reader.h"
@@ -32,6 +33,7 @@ constexpr absl::Duration kPartLimit = absl::Seconds(10);
 // Whoever asks waits for 8 s.
 constexpr absl::Duration kLogLimit = absl::Seconds(5);
 constexpr size_t kLogReadsMax = 256;
+constexpr size_t kRemovalsMax = 4096;
 
 // Of the work for parts: each has a CPU at least, and while one is started the files of the one
 // before it may still have to be removed.
@@ -61,6 +63,8 @@ class ClusterAgent {
   void Feed(ClusterEvent event);
   void FeedOwn();
   void Execute(ClusterCommand command);
+  void Remove(uint64_t id, const AsidePart& aside);
+  void LeaveFiles(uint64_t id);
   void Launch(StartLauncher command);
   void OnPrepared(uint64_t attempt, uint64_t part, const std::string& job,
                   absl::StatusOr<supervisor::StartFrame> frame);
@@ -81,6 +85,8 @@ class ClusterAgent {
   FileCalls part_calls_;
   // Users' reading takes no place from parts.
   FileCalls log_reads_{kLogReadsMax};
+  // Nor does removing what jobs left, by user.
+  FileCalls removals_{kRemovalsMax};
   // Parts whose files are on their way, each with the number of its attempt.
   std::map<uint64_t, uint64_t> preparing_;
   uint64_t attempts_ = 0;
@@ -106,7 +112,7 @@ absl::Status ClusterAgent::Run() {
       break;
     }
     for (const supervisor::Frame& frame : *frames) OnFrame(frame);
-    for (FileCalls* calls : {&part_calls_, &log_reads_}) calls->Handle(MonoNow());
+    for (FileCalls* calls : {&part_calls_, &log_reads_, &removals_}) calls->Handle(MonoNow());
     FeedOwn();
     if (core_.NextDeadline() > MonoNow()) continue;
     const std::string stopped = supervisor_->ContinueIfStopped();
@@ -114,7 +120,7 @@ absl::Status ClusterAgent::Run() {
     Feed(AgentTick{});
   }
   link_.Stop();
-  for (FileCalls* calls : {&part_calls_, &log_reads_}) calls->Drain();
+  for (FileCalls* calls : {&part_calls_, &log_reads_, &removals_}) calls->Drain();
   return *end_;
 }
 
@@ -124,7 +130,8 @@ void ClusterAgent::Wait() {
                   {signals_->fd(), POLLIN, 0},
                   {supervisor_->fd(), supervisor_events, 0},
                   {part_calls_.fd(), POLLIN, 0},
-                  {log_reads_.fd(), POLLIN, 0}};
+                  {log_reads_.fd(), POLLIN, 0},
+                  {removals_.fd(), POLLIN, 0}};
   const MonoTime deadline =
       std::min({core_.NextDeadline(), part_calls_.NextDeadline(), log_reads_.NextDeadline()});
   timespec timeout = {};
@@ -183,18 +190,31 @@ void ClusterAgent::Execute(ClusterCommand command) {
     return ToSupervisor(supervisor::StopFrame{*group, static_cast<uint32_t>(grace_ms)});
   }
   if (const auto* files = std::get_if<RemoveFiles>(&command)) {
-    const auto remove = [options = options_.start, id = files->id]() -> FileCalls::Then {
-      RemovePart(options, id);
-      return nullptr;
+    const auto set_aside = [this, options = options_.start, id = files->id]() -> FileCalls::Then {
+      return [this, id, aside = SetAsidePart(options, id)] { Remove(id, aside); };
     };
-    if (!part_calls_.Start(kParts, {remove, nullptr, kPartLimit}, MonoNow())) {
-      options_.log(absl::StrCat("the files of part ", files->id, " are left"));
-    }
+    if (!part_calls_.Start(kParts, {set_aside, nullptr, kPartLimit}, MonoNow()))
+      LeaveFiles(files->id);
     return;
   }
   if (auto* log = std::get_if<AnswerLog>(&command)) return ReadFor(std::move(log->read));
   if (const auto* say = std::get_if<Say>(&command)) return options_.log(say->line);
   end_ = std::get<EndAgent>(command).status;
+}
+
+// Users do not wait for what other users' jobs left.
+void ClusterAgent::Remove(uint64_t id, const AsidePart& aside) {
+  if (aside.path.empty()) return;
+  const auto remove = [this, id, path = aside.path]() -> FileCalls::Then {
+    if (RemoveAsOwners(path)) return nullptr;
+    return [this, id] { LeaveFiles(id); };
+  };
+  const FileCalls::Call call = {remove, nullptr, absl::InfiniteDuration()};
+  if (!removals_.Start(absl::StrCat("user ", aside.uid), call, MonoNow())) LeaveFiles(id);
+}
+
+void ClusterAgent::LeaveFiles(uint64_t id) {
+  options_.log(absl::StrCat("files of part ", id, " are left until an agent starts anew"));
 }
 
 void ClusterAgent::Launch(StartLauncher command) {

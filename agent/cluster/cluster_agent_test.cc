@@ -1,6 +1,8 @@
 // The agent of a cluster's node with a real supervisor, where file systems do not answer.
 #include "agent/cluster/cluster_agent.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -20,6 +22,7 @@
 #include "agent/run_files.h"
 #include "agent/supervisor/processes/containable.h"
 #include "base/duration.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "base/tokens/renewed_token.h"
 #include "gmock/gmock.h"
@@ -228,6 +231,46 @@ TEST_F(ClusterAgentTest, APartCannotOpenAGpuThatItWasNotGiven) {
   // A machine without such a GPU has nothing behind the one that was given.
   EXPECT_THAT(said.substr(0, said.size() - second.size()),
               AllOf(HasSubstr("gpu0:"), Not(HasSubstr("not permitted"))));
+}
+
+// As with millions of files that one left, or a file system in its directory that does not answer.
+TEST_F(ClusterAgentTest, AJobThatLeftWhatCannotBeRemovedDelaysNoOthersStart) {
+  auto left = StandingFileSystem::Mount();
+  ASSERT_THAT(left, IsOk());
+  const std::string launcher = disk_->behind() + "/launcher";
+  const std::string up = launcher + ".up", go = launcher + ".go";
+  for (const std::string& fifo : {up, go}) ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const ScopedFd is_up(open(up.c_str(), O_RDWR | O_CLOEXEC)),
+      goes(open(go.c_str(), O_RDWR | O_CLOEXEC));
+  std::ofstream(launcher) << "#!/bin/sh\n"
+                             "if [ $CADRE_CLUSTER_PART = 1 ]; then\n"
+                             "  mkdir $XDG_RUNTIME_DIR/left && mount --bind "
+                          << (*left)->path()
+                          << " $XDG_RUNTIME_DIR/left\n"
+                             "  echo up >$0.up; read go <$0.go\n"
+                             "fi\n"
+                             "echo it began >&2; exit 1\n";
+  ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
+  const auto start = [this](uint64_t part) {
+    v1::AgentOrder order;
+    v1::StartPart& start = *order.mutable_start();
+    start.mutable_part()->set_id(part);
+    start.mutable_part()->set_job("train");
+    start.mutable_part()->set_node("n0");
+    start.set_user("root");
+    server_.Order(order);
+  };
+  start(1);
+  pollfd ready = {is_up.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 30000), 1);
+  (*left)->StandStill();
+  ASSERT_EQ(write(goes.get(), "go\n", 3), 3);
+  EXPECT_THAT(server_.AwaitEnd(1).text(), HasSubstr("it began"));
+  for (const uint64_t part : {2, 3}) {
+    start(part);
+    EXPECT_THAT(server_.AwaitEnd(part).text(), HasSubstr("it began"));
+  }
+  (*left)->GoOn();
 }
 
 // As many as a large node gets when it comes, while its file system takes its time.

@@ -1,11 +1,8 @@
 #include "agent/cluster/log_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "agent/cluster/as_user.h"
 #include "agent/cluster/part_start.h"
 #include "agent/run_files.h"
+#include "base/own_files.h"
 #include "base/scoped_fd.h"
+#include "base/status_macros.h"
 
 namespace cadre::agent {
 namespace {
@@ -24,42 +24,13 @@ namespace {
 // A message holds 1 MiB.
 constexpr uint32_t kMostBytes = 256 << 10;
 
-// This thread opens files as somebody else, for as long as this lives. The C library would change
-// the groups of all threads; the kernel knows them by thread.
-class AsUser {
- public:
-  explicit AsUser(const UserEntry& user) : groups_(getgroups(0, nullptr)) {
-    groups_.resize(std::max(0, getgroups(static_cast<int>(groups_.size()), groups_.data())));
-    std::vector<gid_t> own(kMostGroups);
-    int count = kMostGroups;
-    getgrouplist(user.name.c_str(), user.gid, own.data(), &count);
-    own.resize(std::clamp(count, 0, kMostGroups));
-    SetGroups(own);
-    gid_ = setfsgid(user.gid);
-    uid_ = setfsuid(user.uid);
-  }
-  ~AsUser() {
-    setfsuid(uid_);
-    setfsgid(gid_);
-    SetGroups(groups_);
-  }
-  AsUser(const AsUser&) = delete;
-  AsUser& operator=(const AsUser&) = delete;
-
- private:
-  static constexpr int kMostGroups = 1024;
-  static void SetGroups(const std::vector<gid_t>& groups) {
-    syscall(SYS_setgroups, groups.size(), groups.data());
-  }
-
-  std::vector<gid_t> groups_;
-  gid_t gid_;
-  uid_t uid_;
-};
-
-// Never blocks on what is no file.
-int Open(const std::string& path) {
-  return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+Identity IdentityOf(const UserEntry& user) {
+  constexpr int kMostGroups = 1024;
+  Identity identity{user.uid, user.gid, std::vector<gid_t>(kMostGroups)};
+  int count = kMostGroups;
+  getgrouplist(user.name.c_str(), user.gid, identity.groups.data(), &count);
+  identity.groups.resize(static_cast<size_t>(std::clamp(count, 0, kMostGroups)));
+  return identity;
 }
 
 }  // namespace
@@ -68,7 +39,8 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
   const std::string run = RunDirectory(read.dir(), read.job(), read.run());
   const std::string path = absl::StrCat(RankDirectory(run, read.generation(), read.rank()),
                                         read.standard_error() ? "/stderr.log" : "/stdout.log");
-  int opened = -1;
+  absl::StatusOr<ScopedFd> file = absl::InternalError("not opened");
+  const auto open = [&] { file = OpenFileToRead(path); };
   if (geteuid() == 0) {
     const absl::StatusOr<UserEntry> found = FindUser(read.user());
     // As an error of its own: NOT_FOUND would mean that the file may still come.
@@ -77,16 +49,14 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
     if (user.uid == 0 && !root_too) {
       return absl::PermissionDeniedError("jobs of root are not run here, nor read");
     }
-    const AsUser as_user(user);
-    opened = Open(path);
+    RETURN_IF_ERROR(RunAs(IdentityOf(user), open));
   } else {
-    opened = Open(path);
+    open();
   }
-  if (opened < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  const ScopedFd file(opened);
+  RETURN_IF_ERROR(file.status());
   struct stat info = {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
+  if (fstat(file->get(), &info) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   }
   const uint64_t size = static_cast<uint64_t>(info.st_size);
   v1::LogChunk chunk;
@@ -95,7 +65,7 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
   bytes.resize(std::min(read.limit(), kMostBytes));
   ssize_t got = 0;
   do {
-    got = pread(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(chunk.offset()));
+    got = pread(file->get(), bytes.data(), bytes.size(), static_cast<off_t>(chunk.offset()));
   } while (got < 0 && errno == EINTR);
   if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   bytes.resize(got);

@@ -87,6 +87,23 @@ TEST_F(LogFileTest, WhatIsNoFileIsRefusedAtOnce) {
   EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
+// To which root's capabilities open what its users of the file system do not.
+TEST_F(LogFileTest, ThroughALinkIntoProcNothingOfOthersIsRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root reads as somebody else";
+  ASSERT_EQ(chmod(read_.dir().c_str(), 0755), 0);
+  const std::string log = directory_ + "/stdout.log";
+  for (const char* target : {"/proc/1/environ", "/proc/self/environ", "/proc/self/maps",
+                             "/proc/thread-self/environ", "/proc/sys/kernel/cad_pid"}) {
+    std::filesystem::create_symlink(target, log);
+    for (const char* user : {"nobody", "root"}) {
+      read_.set_user(user);
+      EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kPermissionDenied))
+          << target << " as " << user;
+    }
+    std::filesystem::remove(log);
+  }
+}
+
 TEST_F(LogFileTest, ReadsWithTheRightsOfTheUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root reads as somebody else";
   const std::string secret = directory_ + "/secret";

@@ -3,21 +3,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <set>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/token.h"
 #include "rpc/tls/pem_files.h"
 
 namespace cadre::agent {
@@ -146,9 +146,14 @@ absl::StatusOr<UserEntry> ThisUser() {
   return EntryOf(getpwuid(geteuid()), absl::StrCat(geteuid()));
 }
 
-void RemovePart(const PartStartOptions& options, uint64_t id) {
-  std::error_code ignored;
-  std::filesystem::remove_all(PartDirectory(options, id), ignored);
+AsidePart SetAsidePart(const PartStartOptions& options, uint64_t id) {
+  AsidePart aside;
+  struct stat info;
+  if (lstat(RuntimeDirectory(options, id).c_str(), &info) == 0) aside.uid = info.st_uid;
+  const std::string path =
+      absl::StrCat(options.directory, "/gone-", id, "-", RandomToken().substr(0, 16));
+  if (rename(PartDirectory(options, id).c_str(), path.c_str()) == 0) aside.path = path;
+  return aside;
 }
 
 absl::Status WritePrivate(const std::string& path, absl::string_view content,

@@ -74,8 +74,13 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
                                                    const v1::StartPart& part,
                                                    const std::vector<uint32_t>& gpus,
                                                    uint64_t server_id);
-// Removes what PreparePart wrote.
-void RemovePart(const PartStartOptions& options, uint64_t id);
+// What PreparePart wrote, under another name from now on, with whose it is: that takes a moment,
+// and removing it (part_removal.h) as long as the job's user wants. An empty path: there is none.
+struct AsidePart {
+  std::string path;
+  uid_t uid = 0;
+};
+AsidePart SetAsidePart(const PartStartOptions& options, uint64_t id);
 
 }  // namespace cadre::agent
 

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 
+#include "agent/cluster/part_removal.h"
 #include "agent/cluster/parts_directory.h"
 #include "base/bearer_token.h"
 #include "base/status_matchers.h"
@@ -101,8 +102,12 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
     ASSERT_EQ(stat(path.c_str(), &info), 0) << path;
     EXPECT_EQ(info.st_mode & 077, 0u) << path;
   }
-  RemovePart(options_, 12);
+  const AsidePart aside = SetAsidePart(options_, 12);
   EXPECT_NE(access(directory.c_str(), F_OK), 0);
+  EXPECT_EQ(aside.uid, geteuid());
+  EXPECT_TRUE(RemoveAsOwners(aside.path));
+  EXPECT_NE(access(aside.path.c_str(), F_OK), 0);
+  EXPECT_EQ(SetAsidePart(options_, 12).path, "");
 }
 
 TEST_F(PartStartTest, OfTheAgentsTlsFilesALauncherGetsTheAuthorityAlone) {

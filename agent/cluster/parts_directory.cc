@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/cluster/part_removal.h"
 
 namespace cadre::agent {
 namespace {
@@ -23,11 +23,6 @@ constexpr char kPrefix[] = "cadre-agent-";
 constexpr int kMaxSweptEntries = 65536;
 // One that is made may be taken for another agent's, until it is locked.
 constexpr int kAttempts = 16;
-
-void Remove(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
-}
 
 // The directory, locked: this user's, and still there. Without: somebody lives there.
 ScopedFd Lock(const std::string& path) {
@@ -40,8 +35,9 @@ ScopedFd Lock(const std::string& path) {
   return same ? std::move(fd) : ScopedFd();
 }
 
-// Removes what killed agents left; what cannot be removed stays.
-void Sweep(const std::string& parent) {
+// Removes what killed agents left, behind a start that waits a moment for it: jobs may have left
+// any number of files. What cannot be removed stays.
+void Sweep(const std::string& parent, FileThread& removal) {
   DIR* directory = opendir(parent.c_str());
   if (directory == nullptr) return;
   for (int i = 0; i < kMaxSweptEntries; ++i) {
@@ -49,16 +45,18 @@ void Sweep(const std::string& parent) {
     if (entry == nullptr) break;
     if (!absl::StartsWith(entry->d_name, kPrefix)) continue;
     const std::string path = absl::StrCat(parent, "/", entry->d_name);
-    const ScopedFd lock = Lock(path);
-    if (lock.ok()) Remove(path);
+    const auto lock = std::make_shared<ScopedFd>(Lock(path));
+    if (lock->ok()) removal.Post([path, lock] { RemoveAsOwners(path); });
   }
   closedir(directory);
+  removal.Drain(kDrainLimit);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PartsDirectory>> PartsDirectory::Make(const std::string& parent) {
-  Sweep(parent);
+  auto removal = std::make_unique<FileThread>(FileThread::Options());
+  Sweep(parent, *removal);
   for (int i = 0; i < kAttempts; ++i) {
     std::string path = absl::StrCat(parent, "/", kPrefix, "XXXXXX");
     if (mkdtemp(path.data()) == nullptr) {
@@ -68,16 +66,21 @@ absl::StatusOr<std::unique_ptr<PartsDirectory>> PartsDirectory::Make(const std::
     if (!lock.ok()) continue;
     // Each part's files belong to its user, who must be able to pass.
     if (fchmod(lock.get(), 0711) == 0) {
-      return std::unique_ptr<PartsDirectory>(new PartsDirectory(path, std::move(lock)));
+      return std::unique_ptr<PartsDirectory>(
+          new PartsDirectory(path, std::move(lock), std::move(removal)));
     }
     const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-    Remove(path);
+    rmdir(path.c_str());
     return status;
   }
   return absl::UnavailableError(
       absl::StrCat("other agents remove what this one makes in ", parent, "; start it again"));
 }
 
-PartsDirectory::~PartsDirectory() { Remove(path_); }
+PartsDirectory::~PartsDirectory() {
+  // What takes longer is the next agent's to remove.
+  removal_->Post([path = path_] { RemoveAsOwners(path); });
+  removal_->Drain(kDrainLimit);
+}
 
 }  // namespace cadre::agent

@@ -1,9 +1,11 @@
 #include "agent/evidence/evidence_collector.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,8 @@
 #include "agent/evidence/rank_evidence.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
+#include "base/own_files.h"
+#include "base/scoped_fd.h"
 #include "base/utf8.h"
 
 namespace cadre::agent {
@@ -31,14 +35,13 @@ struct Finding {
 // The last whole lines of the first of these files that has any.
 std::string LastLines(const std::vector<std::string>& logs) {
   for (const std::string& log : logs) {
-    std::ifstream file(log, std::ios::binary | std::ios::ate);
-    const int64_t size = file ? static_cast<int64_t>(file.tellg()) : 0;
-    if (size <= 0) continue;
-    const int64_t from = std::max<int64_t>(0, size - kLastLinesBytes);
-    std::string text(static_cast<size_t>(size - from), '\0');
-    file.seekg(from);
-    file.read(&text[0], static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+    const absl::StatusOr<ScopedFd> file = OpenOwnFile(log, O_RDONLY);
+    struct stat info;
+    if (!file.ok() || fstat(file->get(), &info) != 0 || info.st_size <= 0) continue;
+    const int64_t from = std::max<int64_t>(0, info.st_size - kLastLinesBytes);
+    std::string text(static_cast<size_t>(info.st_size - from), '\0');
+    text.resize(
+        static_cast<size_t>(std::max<ssize_t>(pread(file->get(), &text[0], text.size(), from), 0)));
     const size_t newline = text.find('\n');
     if (from > 0 && newline != std::string::npos) text.erase(0, newline + 1);
     return text;

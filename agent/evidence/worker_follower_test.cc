@@ -10,6 +10,7 @@
 
 #include "agent/run_files.h"
 #include "base/clock.h"
+#include "base/own_files.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

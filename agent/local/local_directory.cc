@@ -26,6 +26,7 @@
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "base/user_directory.h"
 
 namespace cadre::agent {
 namespace {
@@ -41,7 +42,7 @@ constexpr time_t kSweptAfterSeconds = 60;
 // Listed at most.
 constexpr size_t kMaxDirectories = 4096;
 // The longest name that is appended to the parent:
-// "/cadre-4294967295/agent-4194304-999/socket-store".
+// "/cadre-4294967295/agent-4194304-999/socket-store"; one of a random name is not counted on.
 constexpr size_t kLongestSuffix = 48;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
@@ -66,25 +67,6 @@ absl::Status CannotMake(const std::string& path) {
   return absl::Status(
       why.code(), absl::StrCat(why.message(), "; set XDG_RUNTIME_DIR to a directory of yours, of ",
                                kMaxSocketPath - kLongestSuffix, " characters at most"));
-}
-
-// The user's directory, made if it is not there.
-absl::StatusOr<std::string> UserDirectory(const std::string& parent) {
-  const std::string path = absl::StrCat(parent, "/cadre-", getuid());
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return CannotMake(path);
-  }
-  struct stat found;
-  if (lstat(path.c_str(), &found) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
-  }
-  if (!S_ISDIR(found.st_mode) || found.st_uid != getuid() || (found.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path,
-                     " must be a directory of this user with mode 0700; remove it or set "
-                     "XDG_RUNTIME_DIR to a directory of your own"));
-  }
-  return path;
 }
 
 // The process of "agent-PID" or "agent-PID-N"; 0 for any other name.
@@ -125,7 +107,7 @@ void Sweep(const std::string& user) {
 }
 
 absl::StatusOr<std::string> AgentDirectory(const std::string& parent) {
-  ASSIGN_OR_RETURN(const std::string user, UserDirectory(parent));
+  ASSIGN_OR_RETURN(const std::string user, UserDirectoryIn(parent));
   Sweep(user);
   for (int i = 0; i < kMaxDirectoriesPerPid; ++i) {
     const std::string path =
@@ -185,7 +167,7 @@ absl::StatusOr<bool> LocalDirectory::Restore() {
     return false;
   }
   const std::filesystem::path user = std::filesystem::path(path_).parent_path();
-  if (UserDirectory(user.parent_path()).ok() &&
+  if (UserDirectoryIn(user.parent_path()).value_or("") == user &&
       (mkdir(path_.c_str(), 0700) == 0 || errno == EEXIST) && Fill().ok()) {
     return true;
   }
@@ -243,7 +225,7 @@ absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Adopt(const std:
 
 std::vector<std::string> LocalDirectory::All(const std::string& parent) {
   std::vector<std::string> paths;
-  const std::string user = absl::StrCat(Parent(parent), "/cadre-", getuid());
+  const std::string user = FindUserDirectoryIn(Parent(parent));
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(user, error)) {
     if (paths.size() >= kMaxDirectories) break;

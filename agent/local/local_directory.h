@@ -18,7 +18,7 @@ class LocalDirectory {
   // Makes <parent>/cadre-<uid>/agent-<pid>/ with mode 0700, listens on `socket` in it
   // and writes `token`. `parent` empty: XDG_RUNTIME_DIR, or /tmp where that is unset or too
   // long for a socket. Directories there of agents that were killed are removed first.
-  // PERMISSION_DENIED: cadre-<uid> belongs to somebody else.
+  // cadre-<uid> as UserDirectoryIn() has it. PERMISSION_DENIED: it is open to others.
   static absl::StatusOr<std::unique_ptr<LocalDirectory>> Make(const std::string& parent = "");
   // Takes the directory of an agent that is gone, and listens in its place; the token stays.
   static absl::StatusOr<std::unique_ptr<LocalDirectory>> Adopt(const std::string& path);

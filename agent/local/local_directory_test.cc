@@ -226,6 +226,27 @@ TEST_F(LocalDirectoryTest, Make_OpenUserDirectory_IsRefused) {
               StatusIs(absl::StatusCode::kPermissionDenied, testing::HasSubstr(user)));
 }
 
+TEST_F(LocalDirectoryTest, Make_WhereAnotherUserMadeItsPlaceFirst_IsFoundAllTheSame) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const std::string user = parent_ + "/cadre-0", home = parent_ + "/home";
+  ASSERT_EQ(mkdir(user.c_str(), 0777), 0);
+  ASSERT_EQ(chown(user.c_str(), 64123, -1), 0);
+  ASSERT_EQ(mkdir(home.c_str(), 0700), 0);
+  const char* const before = getenv("HOME");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("HOME", home.c_str(), 1);
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  EXPECT_THAT((*directory)->path(), testing::StartsWith(user + "-"));
+  EXPECT_THAT(LocalDirectory::All(parent_), testing::ElementsAre((*directory)->path()));
+  EXPECT_FALSE(Restored(**directory));
+  std::filesystem::remove_all((*directory)->path());
+  const std::string path = (*directory)->path();
+  EXPECT_TRUE(Restored(**directory));
+  EXPECT_EQ((*directory)->path(), path);
+  setenv("HOME", kept.c_str(), 1);
+}
+
 TEST_F(LocalDirectoryTest, Make_WhereNothingCanBeMade_TheWayOutIsSaid) {
   const std::string file = parent_ + "/file";
   std::ofstream(file) << "x";

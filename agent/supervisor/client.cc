@@ -141,7 +141,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
   ASSIGN_OR_RETURN(state->leftovers.supervisor_id, MakeId());
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", strerror(errno)));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "socketpair: ", strerror(errno),
+        errno == EMFILE ? "; raise the limit of open files (ulimit -n), 64 is the least" : ""));
   }
   state->socket.Reset(ends[0]);
   ScopedFd theirs(ends[1]);
@@ -155,6 +157,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
   if (error != 0) {
     // A file that may be executed is not what is missing.
     const bool refused = (error == EPERM || error == ENOSYS) && access(path.c_str(), X_OK) == 0;
+    const char* const given = getenv("CADRE_SUPERVISOR");
+    const bool is_given = given != nullptr && path == given;
     const std::string message = absl::StrCat(
         path, ": ", strerror(error),
         refused ? "; the file may be executed, but no process may be started here: the seccomp "
@@ -162,7 +166,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
                   "runtime or another profile"
         : error == EAGAIN || error == ENOMEM
             ? "; raise the limit of processes (ulimit -u, or the container's pids.max) or memory"
+        : is_given
+            ? "; CADRE_SUPERVISOR must name the program cadre-supervisor; without it the one "
+              "beside this program is taken"
             : "; install cadre-supervisor beside this program or set CADRE_SUPERVISOR");
+    if (error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE) {
+      return absl::ResourceExhaustedError(message);
+    }
     return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
   }
   state->pidfd.Reset(OpenPidfd(state->pid));

@@ -194,11 +194,18 @@ TEST(OutputTest, AnEndlessProgressLineIsPassedOnInPieces) {
   EXPECT_EQ(rig.Output(kProgressStream), std::string(100000, 'x'));
 }
 
+// A file system that is soon full, which needs root.
 TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
   SupervisorRig rig;
+  const std::string disk = rig.folder() + "/disk";
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=32k,mode=755") != 0) {
+    GTEST_SKIP() << "needs the right to mount";
+  }
   StartFrame start = rig.Shell("seq 1 200000");
-  start.stdout_path = "/dev/full";
+  start.stdout_path = disk + "/log";
   const ExitedFrame exited = rig.Run(start);
+  umount2(disk.c_str(), MNT_DETACH);
   EXPECT_EQ(exited.exit_code, 0);
   EXPECT_THAT(rig.Output(kStdoutStream), StartsWith("1\n2\n"));
   EXPECT_THAT(rig.Output(kStdoutStream), EndsWith("\n200000\n"));
@@ -231,7 +238,7 @@ TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
   SupervisorRig rig;
   const std::string disk = rig.folder() + "/disk";
   ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
-  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=32k") != 0) {
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=32k,mode=755") != 0) {
     GTEST_SKIP() << "needs the right to mount";
   }
   ASSERT_EQ(mkfifo((rig.folder() + "/go").c_str(), 0600), 0);

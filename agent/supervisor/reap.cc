@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "agent/supervisor/processes/child.h"
 #include "base/clock.h"
+#include "base/own_files.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -25,12 +25,11 @@ constexpr int kShellSaysKilled = 128 + SIGKILL;
 std::string ReadErrorFile(const std::string& path) {
   std::string text;
   if (path.empty()) return text;
-  ScopedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat info;
-  if (!fd.ok() || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return text;
+  const absl::StatusOr<ScopedFd> fd = OpenOwnFile(path, O_RDONLY);
+  if (!fd.ok()) return text;
   char chunk[4096];
   while (text.size() < kMaxErrorFileBytes) {
-    const ssize_t n = read(fd.get(), chunk, sizeof(chunk));
+    const ssize_t n = read(fd->get(), chunk, sizeof(chunk));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     text.append(chunk, static_cast<size_t>(n));

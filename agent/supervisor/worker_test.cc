@@ -34,6 +34,29 @@ TEST(WorkerTest, ReportsTheExitCode) {
   EXPECT_FALSE(exited.out_of_memory);
 }
 
+// A shell makes nonsense of it, with whatever its bytes happen to say.
+TEST(WorkerTest, ADamagedProgramIsNoScript) {
+  using namespace std::string_literals;
+  SupervisorRig rig;
+  uint64_t group = 0;
+  for (const std::string& content :
+       {"\177ELF"s, "\177ELF\2\1\1\0\necho ran\n"s, "\xca\xfe\0\0\necho ran\n"s}) {
+    StartFrame start = rig.Shell("", ++group);
+    WriteFile(rig.folder() + "/program", content, 0755);
+    start.argv = {rig.folder() + "/program"};
+    rig.Send(start);
+    rig.Until([&] { return rig.Exit(group).has_value(); });
+    EXPECT_EQ(rig.Exit(group)->exec_errno, ENOEXEC);
+    EXPECT_EQ(rig.Output(1, group), "");
+  }
+  StartFrame script = rig.Shell("", ++group);
+  WriteFile(rig.folder() + "/program", "echo ran\n", 0755);
+  script.argv = {rig.folder() + "/program"};
+  rig.Send(script);
+  rig.Until([&] { return rig.Exit(group).has_value(); });
+  EXPECT_EQ(rig.Output(1, group), "ran\n");
+}
+
 TEST(WorkerTest, ReportsTheSignal) {
   SupervisorRig rig;
   const ExitedFrame exited = rig.Run(rig.Shell("kill -KILL $$"));

@@ -43,7 +43,7 @@ absl::Status LeaveErrorFile(const ExitFiles& files, const Exit& exit) {
   if (parents_file == nullptr || cause.exit().error_json().empty() || cause.node() != files.node) {
     return absl::OkStatus();
   }
-  return WriteFile(parents_file, WithErrorCode(cause.exit().error_json(), cause.exit()));
+  return WriteFileAnywhere(parents_file, WithErrorCode(cause.exit().error_json(), cause.exit()));
 }
 
 }  // namespace

@@ -10,12 +10,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/own_files.h"
 
 namespace cadre::agent {
 
 bool FilteredLines::File::Open() {
-  fd.Reset(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
-  return fd.ok();
+  absl::StatusOr<ScopedFd> file = OpenOwnFile(path, O_WRONLY | O_APPEND | O_CREAT);
+  if (file.ok()) fd = *std::move(file);
+  return file.ok();
 }
 
 size_t FilteredLines::File::Write(absl::string_view bytes) {

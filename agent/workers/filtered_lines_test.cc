@@ -84,7 +84,7 @@ TEST(FilteredLines, NobodyWaitsForAFileSystemThatAnswersLate) {
 TEST(FilteredLines, AFullDisk_LosesLinesAndTheFileSaysSoWhenThereIsRoom) {
   std::string disk = testing::TempDir() + "/filtered_XXXXXX";
   ASSERT_NE(mkdtemp(disk.data()), nullptr);
-  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16k") != 0) {
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16k,mode=755") != 0) {
     GTEST_SKIP() << "needs the right to mount";
   }
   const std::string path = disk + "/filtered_stdout.log";

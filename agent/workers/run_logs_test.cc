@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "agent/run_files.h"
+#include "base/own_files.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -75,20 +75,21 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
       std::filesystem::absolute(has_logs ? output.log_dir : options.scratch, error)
           .lexically_normal()
           .string();
-  const std::string run = RunDirectory(root, from.job, from.assign.run());
+  const std::string run = RunSubdirectory(from.job, from.assign.run());
   std::vector<supervisor::StartFrame> frames;
   for (uint32_t local_rank = 0; local_rank < from.assign.local_world_size(); ++local_rank) {
     const uint32_t rank = from.assign.first_rank() + local_rank;
-    std::string directory = RankDirectory(run, from.generation, rank);
+    const std::string below = RankDirectory(run, from.generation, rank);
+    std::string directory = absl::StrCat(root, "/", below);
     int directory_error = 0;
-    absl::Status made =
-        has_logs ? make(directory, &directory_error) : MakeDirectories(directory, &directory_error);
+    absl::Status made = has_logs ? make(root, below, &directory_error)
+                                 : MakeRunDirectory(root, below, &directory_error);
     if (!made.ok() && failure != nullptr) *failure = {directory_error, root};
     const bool logs = has_logs && made.ok();
     if (has_logs && !made.ok() &&
         (options.had_logs || IsDiskFull(directory_error) || directory_error == ETIMEDOUT)) {
       directory = RankDirectory(options.scratch, from.generation, rank);
-      made = MakeDirectories(directory);
+      made = MakeRunDirectory(options.scratch, RankSubdirectory(from.generation, rank));
     }
     if (!made.ok()) return made;
     supervisor::StartFrame frame;

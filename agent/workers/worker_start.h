@@ -26,9 +26,10 @@ struct WorkerStartOptions {
   bool had_logs = false;
 };
 
-// Makes one for a worker's log files, and those above it. A failure's errno goes to `error`;
-// ETIMEDOUT: its file system does not answer.
-using MakeLogDirectory = std::function<absl::Status(const std::string& path, int* error)>;
+// Makes log_dir/below for a worker's log files, as MakeRunDirectory. A failure's errno goes to
+// `error`; ETIMEDOUT: its file system does not answer.
+using MakeLogDirectory =
+    std::function<absl::Status(const std::string& log_dir, const std::string& below, int* error)>;
 
 // Why a log directory could not be made. With a full disk, or one that does not answer, or where an
 // earlier generation had one, that is no error: workers start without.
@@ -41,7 +42,7 @@ struct DirectoryFailure {
 // directory that could not be made, also where the frames are there and name no log files.
 absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
     const WorkerStartOptions& options, DirectoryFailure* failure = nullptr,
-    const MakeLogDirectory& make = MakeDirectories);
+    const MakeLogDirectory& make = MakeRunDirectory);
 
 // How a process is started that stands by for any of these workers. nullopt: what they are started
 // with differs by more than their assignments.

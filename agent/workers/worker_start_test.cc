@@ -102,9 +102,10 @@ TEST_F(PrepareWorkersTest, FileInPlaceOfTheLogDirectory_GivesPathAndErrno) {
 TEST_F(PrepareWorkersTest, LogDirectoryThatDoesNotAnswer_WorkersDoWithout) {
   DirectoryFailure failure;
   std::set<std::string> asked;
-  const auto frames =
-      PrepareWorkers(options_, &failure, [&](const std::string& path, int* error) -> absl::Status {
-        asked.insert(path);
+  const auto frames = PrepareWorkers(
+      options_, &failure,
+      [&](const std::string& log_dir, const std::string& below, int* error) -> absl::Status {
+        asked.insert(log_dir + "/" + below);
         *error = ETIMEDOUT;
         return absl::DeadlineExceededError("late");
       });

@@ -48,10 +48,13 @@ absl::StatusOr<std::optional<log::EtcdOptions>> EtcdFrom(const Settings& setting
   for (absl::string_view part : absl::StrSplit(given->value, ',')) {
     part = absl::StripAsciiWhitespace(part);
     const bool tls = absl::ConsumePrefix(&part, "https://");
+    const bool clear = !tls && absl::ConsumePrefix(&part, "http://");
+    // A word that is no URL would be a host to wait for.
+    if (!tls && !clear) return Bad(*given, absl::StrCat("'", part, "' is no URL"));
     if (tls && options.security.tls_dir.empty()) {
       return Bad(*given, "https needs --etcd-tls-dir DIR with ca.pem, cert.pem and key.pem");
     }
-    if (absl::ConsumePrefix(&part, "http://") && !options.security.tls_dir.empty()) {
+    if (clear && !options.security.tls_dir.empty()) {
       return Bad(*given, "with --etcd-tls-dir the URL begins with https");
     }
     absl::ConsumeSuffix(&part, "/");

@@ -23,7 +23,7 @@ TEST(EtcdFromTest, NotGiven_IsNothing) {
 }
 
 TEST(EtcdFromTest, Urls_BecomeEndpoints) {
-  const auto etcd = From({{"etcd", "http://a:1,b, http://[::1]:3/"}});
+  const auto etcd = From({{"etcd", "http://a:1,http://b, http://[::1]:3/"}});
   ASSERT_OK(etcd);
   EXPECT_THAT((*etcd)->endpoints, ElementsAre("a:1", "b:2379", "[::1]:3"));
   EXPECT_EQ((*etcd)->prefix, "/cadre/server/");
@@ -31,8 +31,8 @@ TEST(EtcdFromTest, Urls_BecomeEndpoints) {
 }
 
 TEST(EtcdFromTest, Prefix_EndsInOneSlash) {
-  EXPECT_EQ((*From({{"etcd", "a"}, {"etcd-prefix", "/x"}}))->prefix, "/x/");
-  EXPECT_EQ((*From({{"etcd", "a"}, {"etcd-prefix", "/x/"}}))->prefix, "/x/");
+  EXPECT_EQ((*From({{"etcd", "http://a"}, {"etcd-prefix", "/x"}}))->prefix, "/x/");
+  EXPECT_EQ((*From({{"etcd", "http://a"}, {"etcd-prefix", "/x/"}}))->prefix, "/x/");
 }
 
 TEST(EtcdFromTest, Tls_NeedsItsDirectoryAndHttps) {
@@ -46,14 +46,14 @@ TEST(EtcdFromTest, Tls_NeedsItsDirectoryAndHttps) {
 }
 
 TEST(EtcdFromTest, Bad_NamesTheFlag) {
-  for (const char* bad : {"", "ftp://a", "a:0", "http://", "a,,b"}) {
+  for (const char* bad : {"", "ftp://a", "notaurl", "a:2379", "http://a:0", "http://", "a,,b"}) {
     EXPECT_THAT(From({{"etcd", bad}}),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--etcd: ")))
         << bad;
   }
-  EXPECT_THAT(From({{"etcd", "a"}, {"state-dir", "x"}}),
+  EXPECT_THAT(From({{"etcd", "http://a"}, {"state-dir", "x"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("exclude each other")));
-  EXPECT_THAT(From({{"etcd", "a"}, {"etcd-prefix", "a b"}}),
+  EXPECT_THAT(From({{"etcd", "http://a"}, {"etcd-prefix", "a b"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--etcd-prefix")));
 }
 

@@ -31,6 +31,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/environment/slots.h"
+#include "launcher/flags/take.h"
 #include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
@@ -123,7 +124,8 @@ absl::StatusOr<agent::ClusterAgentOptions> Read(const Settings& settings) {
           "--tls-dir: the current directory: ", error.message(), "; change to another one"));
     }
   }
-  options.start.local_addr = settings.GetOr("local-addr", "");
+  RETURN_IF_ERROR(Take(settings, "local-addr", ParseAddress,
+                       [&](std::string address) { options.start.local_addr = address; }));
   options.start.environment = settings.environment();
   absl::BitGen random;
   options.incarnation = absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
@@ -147,7 +149,11 @@ int Run(const Parsed& parsed) {
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor = supervisor::Client::Start();
-  if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
+  if (!supervisor.ok()) {
+    // A wrong CADRE_SUPERVISOR is said as a wrong flag is.
+    const bool lacks = absl::IsResourceExhausted(supervisor.status());
+    return Fail(lacks ? kExitUnavailable : kExitUsage, supervisor.status().message());
+  }
   const absl::StatusOr<ServerAddresses> servers = FindServers(*settings);
   if (!servers.ok()) return Fail(ControlExit(servers.status()), servers.status().message());
   const auto directory = agent::PartsDirectory::Make();

@@ -20,6 +20,7 @@
 #include "absl/time/civil_time.h"
 #include "agent/run_files.h"
 #include "base/log_paths.h"
+#include "base/own_files.h"
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -51,7 +52,8 @@ absl::Status Broken(const std::string& path, absl::string_view why) {
 }
 
 absl::Status ReadJson(const std::string& path, google::protobuf::Message* message) {
-  ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kMaxJsonBytes));
+  ASSIGN_OR_RETURN(const ScopedFd file, OpenFileToRead(path));
+  ASSIGN_OR_RETURN(const std::string content, ReadTextFrom(file.get(), path, kMaxJsonBytes));
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
   const auto parsed = google::protobuf::util::JsonStringToMessage(content, message, options);
@@ -240,9 +242,10 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
   const std::string path =
       absl::StrCat(DirectoryOf(run), "/", RankSubdirectory(request.generation(), request.rank()),
                    request.standard_error() ? "/stderr.log" : "/stdout.log");
-  const ScopedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const absl::StatusOr<ScopedFd> opened = OpenFileToRead(path);
+  if (absl::IsPermissionDenied(opened.status())) return opened.status();
   struct stat info;
-  if (!file.ok() || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+  if (!opened.ok() || fstat(opened->get(), &info) != 0) {
     return absl::NotFoundError(absl::StrCat(
         path, " is not there: the rank ran on another machine, or its output was not kept"));
   }
@@ -252,7 +255,7 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
   reply.set_file(absl::StrCat(info.st_dev, ":", info.st_ino));
   std::string bytes(kChunkBytes, '\0');
   const ssize_t got =
-      pread(file.get(), &bytes[0], bytes.size(), static_cast<off_t>(reply.offset()));
+      pread(opened->get(), &bytes[0], bytes.size(), static_cast<off_t>(reply.offset()));
   if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   bytes.resize(static_cast<size_t>(got));
   reply.set_bytes(std::move(bytes));

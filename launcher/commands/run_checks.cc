@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "agent/run_files.h"
+#include "base/own_files.h"
 #include "base/status_macros.h"
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/program.h"
@@ -33,16 +33,23 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
-absl::Status CheckLogDir(const std::string& flag, const std::string& directory) {
+absl::Status CheckLogDir(const std::string& flag, const std::string& directory,
+                         const std::string& job) {
   if (directory.empty()) return absl::OkStatus();
   if (directory[0] != '/') {
     return absl::InvalidArgumentError(
         absl::StrCat(flag, ": the current directory, below which ", directory,
                      " is to be, was removed; change to another one"));
   }
-  const absl::Status made = agent::MakeDirectories(directory);
+  const absl::Status made = MakeDirectories(directory);
   if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", made.message()));
-  if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  if (access(directory.c_str(), W_OK | X_OK) == 0) {
+    if (job.empty()) return absl::OkStatus();
+    // What is missing is made once it is needed; somebody else's is no place for output.
+    const absl::Status own = OpenOwnDirectory(absl::StrCat(directory, "/", job)).status();
+    if (own.ok() || errno == ENOENT) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", own.message()));
+  }
   return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write in ", directory, ": ",
                                                  strerror(errno), "; choose a directory of yours"));
 }
@@ -128,7 +135,8 @@ std::string WhyAlone(const RunOptions& options) {
 absl::Status ChooseLogDir(RunOptions& options) {
   const bool of_cluster = options.part != 0;
   const std::string logs = options.job.logs().dir();
-  const absl::Status checked = CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs);
+  const absl::Status checked =
+      CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs, options.job.name());
   if (checked.ok() || !options.logs_anywhere || of_cluster || logs[0] != '/') return checked;
   const char* const temporary = getenv("TMPDIR");
   std::string other = absl::StrCat(temporary == nullptr || temporary[0] != '/' ? "/tmp" : temporary,

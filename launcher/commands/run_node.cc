@@ -303,7 +303,11 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor =
       found.adoption ? std::move(found.adoption->supervisor) : supervisor::Client::Start();
-  if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
+  if (!supervisor.ok()) {
+    // A wrong CADRE_SUPERVISOR is said as a wrong flag is.
+    const bool lacks = absl::IsResourceExhausted(supervisor.status());
+    return Fail(lacks ? kExitUnavailable : kExitUsage, supervisor.status().message());
+  }
   absl::StatusOr<Attachment> attachment =
       Attach(options, etcd, [](const std::string& line) { Fail(0, line); });
   if (!attachment.ok()) {

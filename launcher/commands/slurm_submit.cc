@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include <fstream>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,13 +21,10 @@ namespace {
 // Beside what the launchers write of the job: the verdict is looked for there. Its path.
 absl::StatusOr<std::string> WriteScript(const v1::JobSpec& spec, const std::string& script) {
   const std::string directory = absl::StrCat(spec.logs().dir(), "/", spec.name());
-  RETURN_IF_ERROR(agent::MakeDirectories(directory));
+  RETURN_IF_ERROR(agent::MakeRunDirectory(spec.logs().dir(), spec.name()));
   const std::string path = directory + "/job.sh";
-  std::ofstream file(path, std::ios::trunc);
-  file << script;
-  file.close();
-  if (file) return path;
-  return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
+  RETURN_IF_ERROR(agent::WriteFile(path, script));
+  return path;
 }
 
 }  // namespace

@@ -154,7 +154,14 @@ int Run(const Parsed& parsed) {
                              " exists already and is left as it is; name another file, or "
                              "replace it with --force"));
   }
-  if (!written.ok()) return Fail(kExitInternal, written.message());
+  if (absl::IsResourceExhausted(written) || absl::IsUnavailable(written)) {
+    return Fail(kExitUnavailable, written.message());
+  }
+  if (!written.ok()) {
+    return Fail(kExitUsage, absl::StrCat(written.message(),
+                                         "; name a file in a directory that is there and that "
+                                         "you may write to"));
+  }
   return made->words.empty() ? 0 : Print(absl::StrCat(path, ": ", made->words, "\n"));
 }
 

@@ -38,20 +38,29 @@ std::optional<Setting> Shutdown(const Settings& settings) {
   return Setting{value, kVariable};
 }
 
+absl::StatusOr<absl::Duration> ParseSomeTime(absl::string_view text) {
+  absl::StatusOr<absl::Duration> time = ParseDuration(text);
+  if (!time.ok() || *time > absl::ZeroDuration()) return time;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected more than 0, got '", text, "': without the flag there is a default"));
+}
+
 absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
   const struct {
     const char* flag;
     google::protobuf::Duration* (*field)(v1::JobSpec&);
+    bool some = false;  // 0 would be taken for the default
   } kTimes[] = {
       {"join-timeout",
-       [](v1::JobSpec& j) { return j.mutable_rendezvous()->mutable_join_timeout(); }},
+       [](v1::JobSpec& j) { return j.mutable_rendezvous()->mutable_join_timeout(); }, true},
       {"settle", [](v1::JobSpec& j) { return j.mutable_rendezvous()->mutable_settle(); }},
-      {"start-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_start(); }},
+      {"start-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_start(); }, true},
       {"progress-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_progress(); }},
       {"silence-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_silence(); }},
       {"stop-grace", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_stop_grace(); }},
       {"total-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_total(); }},
-      {"restart-window", [](v1::JobSpec& j) { return j.mutable_restart()->mutable_window(); }},
+      {"restart-window", [](v1::JobSpec& j) { return j.mutable_restart()->mutable_window(); },
+       true},
   };
   if (const std::optional<Setting> shutdown = Shutdown(settings)) {
     const absl::StatusOr<absl::Duration> grace = Seconds(shutdown->value);
@@ -59,7 +68,7 @@ absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
     *job.mutable_timeouts()->mutable_stop_grace() = ToProto(*grace);
   }
   for (const auto& time : kTimes) {
-    RETURN_IF_ERROR(Take(settings, time.flag, ParseDuration,
+    RETURN_IF_ERROR(Take(settings, time.flag, time.some ? ParseSomeTime : ParseDuration,
                          [&](absl::Duration value) { *time.field(job) = ToProto(value); }));
   }
   return absl::OkStatus();
@@ -101,7 +110,7 @@ absl::Status TakeRestarts(const Settings& settings, RunOptions& options) {
 
 absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
   v1::JobSpec& job = options.job;
-  RETURN_IF_ERROR(Take(settings, "role", Text, [&](std::string s) { job.set_role(s); }));
+  RETURN_IF_ERROR(Take(settings, "role", OneLineText, [&](std::string s) { job.set_role(s); }));
   RETURN_IF_ERROR(
       Take(settings, "working-dir", Text, [&](std::string s) { job.set_working_dir(s); }));
   for (const Setting& setting : settings.All("env")) {

@@ -87,7 +87,7 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
   RETURN_IF_ERROR(
       Take(settings, "node-name", Text, [&](std::string name) { options.node_name = name; }));
   RETURN_IF_ERROR(
-      Take(settings, "local-addr", Text, [&](std::string a) { options.local_addr = a; }));
+      Take(settings, "local-addr", ParseAddress, [&](std::string a) { options.local_addr = a; }));
   RETURN_IF_ERROR(
       Take(settings, "bind-host", Text, [&](std::string h) { options.bind_host = HostIn(h); }));
   RETURN_IF_ERROR(

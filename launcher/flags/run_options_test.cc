@@ -338,6 +338,11 @@ TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
       {{"--never-exit-codes", ",", "x"}, {"--never-exit-codes", "1 to 255"}},
       {{"--max-restarts", "99999999999", "x"}, {"--max-restarts", "0 to 4294967295"}},
       {{"--rdzv-endpoint", "http://127.0.0.1:33", "x"}, {"--rdzv-endpoint", "malformed"}},
+      {{"--local-addr", "x y", "x"}, {"--local-addr", "host's name or address", "x y"}},
+      {{"--role", "a\nb", "x"}, {"--role", "one line"}},
+      {{"--start-timeout", "0s", "x"}, {"--start-timeout", "more than 0", "'0s'"}},
+      {{"--join-timeout", "0s", "x"}, {"--join-timeout", "more than 0"}},
+      {{"--restart-window", "0s", "x"}, {"--restart-window", "more than 0"}},
       {{""}, {"the program is empty"}},
       {{"", "x"}, {"the program is empty"}},
   };

@@ -13,7 +13,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/text.h"
 #include "launcher/flags/settings.h"
 
 namespace cadre::launcher {
@@ -34,6 +36,25 @@ absl::Status Take(const Settings& settings, const char* name, Parse parse, Store
 }
 
 inline absl::StatusOr<std::string> Text(const std::string& text) { return text; }
+
+// What stands for one machine; whether there is one shows when others connect.
+inline absl::StatusOr<std::string> ParseAddress(const std::string& text) {
+  for (const char c : text) {
+    if (absl::ascii_isalnum(c) || absl::string_view(".:-_%[]").find(c) != absl::string_view::npos) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a host's name or address, got ", Quoted(text)));
+  }
+  return text;
+}
+
+// A text of one line.
+inline absl::StatusOr<std::string> OneLineText(const std::string& text) {
+  if (!HasControlCharacters(text)) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected one line without control characters, got ", Quoted(text)));
+}
 
 inline absl::StatusOr<absl::Duration> Seconds(const std::string& text) {
   double seconds = 0;

@@ -22,6 +22,10 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
   const absl::Cleanup close_file = [fd] { close(fd); };
+  return ReadTextFrom(fd, path, max_bytes);
+}
+
+absl::StatusOr<std::string> ReadTextFrom(int fd, const std::string& path, size_t max_bytes) {
   struct stat info;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));

@@ -49,7 +49,8 @@ def wait() -> None:
 def spill(directory: Any, *, every: float = 300.0) -> None:
     """Also writes what is saved to `directory`, which all nodes share, at most once in so many seconds, behind the training.
 
-    The last two are kept; latest() takes one where all nodes that had one in memory are lost. Called by all ranks before the first
+    The last two are kept; latest() takes one where all nodes that had one in memory are lost, and none that another user wrote, since
+    unpickling runs what it says. Called by all ranks before the first
     save() and latest(), which raise where the directory cannot be written to. One that cannot later is a RuntimeWarning.
     """
     from cadre import _memory

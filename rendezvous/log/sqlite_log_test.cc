@@ -82,6 +82,26 @@ TEST_F(SqliteLogTest, ItsFilesAreForTheirOwnerWhateverTheDirectoryAllows) {
   }
 }
 
+// Whoever writes the state says what the server's agents start, and as whom.
+TEST_F(SqliteLogTest, SomebodyElsesDirectoryIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  Fill(1);
+  ASSERT_EQ(chown(options_.directory.c_str(), 64123, -1), 0);
+  const auto refused = [](const std::string& why) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why));
+  };
+  EXPECT_THAT(Open(), refused("belongs to user 64123"));
+  ASSERT_EQ(chown(options_.directory.c_str(), geteuid(), -1), 0);
+  ASSERT_EQ(chmod(options_.directory.c_str(), 0777), 0);
+  EXPECT_THAT(Open(), refused("everybody may write"));
+  ASSERT_EQ(chmod(options_.directory.c_str(), 0700), 0);
+  const std::string link = root_ + "/link";
+  ASSERT_EQ(symlink(options_.directory.c_str(), link.c_str()), 0);
+  options_.directory = link;
+  ASSERT_EQ(lchown(link.c_str(), 64123, -1), 0);
+  EXPECT_THAT(Open(), refused("that user 64123 made"));
+}
+
 TEST_F(SqliteLogTest, ADirectoryThatCannotBeMadeIsNamed) {
   std::ofstream(root_ + "/file") << "x";
   options_.directory = root_ + "/file/state";

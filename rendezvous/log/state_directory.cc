@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/own_files.h"
 #include "base/status_macros.h"
 
 namespace cadre::log {
@@ -42,11 +43,13 @@ absl::Status Make(const std::string& path) {
   while (!std::filesystem::exists(above.back(), error) && above.back().has_relative_path()) {
     above.push_back(above.back().parent_path());
   }
-  std::filesystem::create_directories(above.front(), error);
-  if (error) return Unusable(path, error.message());
+  const absl::Status made = MakeDirectories(above.front());
+  if (!made.ok()) return Unusable(path, std::string(made.message()));
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Unusable(path, strerror(errno));
   for (const std::filesystem::path& one : above) KeepNamesIn(one);
-  return absl::OkStatus();
+  // Whoever may write there decides what this server starts, and as whom.
+  const absl::Status own = OpenOwnDirectory(path).status();
+  return own.ok() ? own : Unusable(path, std::string(own.message()));
 }
 
 }  // namespace
@@ -54,19 +57,16 @@ absl::Status Make(const std::string& path) {
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(const std::string& path) {
   RETURN_IF_ERROR(Make(path));
   const std::string lock = absl::StrCat(path, "/lock");
-  const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return Unusable(path, strerror(errno));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  absl::StatusOr<ScopedFd> file = OpenOwnFile(lock, O_RDWR | O_CREAT, 0600);
+  if (!file.ok()) return Unusable(path, std::string(file.status().message()));
+  if (flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
     const int why = errno;
-    close(fd);
     if (why != EWOULDBLOCK) return Unusable(path, strerror(why));
     return absl::AlreadyExistsError(
         absl::StrCat("another server keeps its state in ", path,
                      ": stop it, or give this one a --state-dir of its own"));
   }
-  return std::unique_ptr<StateDirectory>(new StateDirectory(path, fd));
+  return std::unique_ptr<StateDirectory>(new StateDirectory(path, *std::move(file)));
 }
-
-StateDirectory::~StateDirectory() { close(fd_); }
 
 }  // namespace cadre::log

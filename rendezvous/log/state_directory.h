@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::log {
 
@@ -16,19 +17,19 @@ class StateDirectory {
   // Makes the directory (0700) where it is missing, so that its name outlives a loss of power.
   // Errors name it and say what to do:
   //   ALREADY_EXISTS     another server uses it
-  //   INVALID_ARGUMENT   it cannot be made, read or written
+  //   INVALID_ARGUMENT   it cannot be made, read or written, or is another user's
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Lock(const std::string& path);
-  ~StateDirectory();
   StateDirectory(const StateDirectory&) = delete;
   StateDirectory& operator=(const StateDirectory&) = delete;
 
   const std::string& path() const { return path_; }
 
  private:
-  StateDirectory(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  StateDirectory(std::string path, ScopedFd lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
-  const int fd_;
+  const ScopedFd lock_;
 };
 
 }  // namespace cadre::log

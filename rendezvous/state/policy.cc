@@ -133,6 +133,7 @@ absl::Status CheckSpec(const v1::JobSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat("no multiple of elastic.unit ", policy.unit,
                                                    " lies in nodes ", NodesText(spec.nodes())));
   }
+  RETURN_IF_ERROR(CheckText("role", spec.role()));
   RETURN_IF_ERROR(CheckDuration("rendezvous.join_timeout", spec.rendezvous().join_timeout()));
   RETURN_IF_ERROR(CheckDuration("rendezvous.settle", spec.rendezvous().settle()));
   RETURN_IF_ERROR(CheckDuration("timeouts.start", spec.timeouts().start()));

@@ -228,7 +228,7 @@ TEST_F(ServerKilledTest, ItsStateIsLost_TheJobBeginsAnewAndOldWorkersAreGone) {
 // A file system of one MiB, which needs root.
 TEST_F(ServerKilledTest, AFullDiskRefusesChangesKeepsWorkersAndRecovers) {
   std::filesystem::create_directories(server_.state_dir());
-  if (mount("tmpfs", server_.state_dir().c_str(), "tmpfs", 0, "size=1m") != 0) {
+  if (mount("tmpfs", server_.state_dir().c_str(), "tmpfs", 0, "size=1m,mode=700") != 0) {
     GTEST_SKIP() << "needs the right to mount";
   }
   ASSERT_TRUE(server_.Start());

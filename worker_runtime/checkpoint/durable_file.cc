@@ -26,6 +26,16 @@ Status Failed(absl::string_view what, const std::string& path) {
   return ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
+Status Write(int fd, const std::string& path, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed("write", path);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<FileSum> SumFile(const std::string& path) {
@@ -58,15 +68,14 @@ Status WriteAndSync(const std::string& path, absl::string_view bytes) {
 Status WriteAndSync(const std::string& path, std::initializer_list<absl::string_view> pieces) {
   const ScopedFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.ok()) return Failed("create", path);
-  for (absl::string_view bytes : pieces) {
-    while (!bytes.empty()) {
-      const ssize_t written = write(file.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return Failed("write", path);
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-  }
+  for (const absl::string_view bytes : pieces) RETURN_IF_ERROR(Write(file.get(), path, bytes));
   if (fsync(file.get()) != 0) return Failed("sync", path);
+  return OkStatus();
+}
+
+Status WriteAndSync(int fd, const std::string& path, absl::string_view bytes) {
+  RETURN_IF_ERROR(Write(fd, path, bytes));
+  if (fsync(fd) != 0) return Failed("sync", path);
   return OkStatus();
 }
 

@@ -26,6 +26,8 @@ Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 // Writes and syncs; the directory is the caller's to sync. Pieces come one behind the other.
 Status WriteAndSync(const std::string& path, absl::string_view bytes);
 Status WriteAndSync(const std::string& path, std::initializer_list<absl::string_view> pieces);
+// To one that is open; `path` is for messages.
+Status WriteAndSync(int fd, const std::string& path, absl::string_view bytes);
 // Of a file or a directory.
 Status Sync(const std::string& path);
 Status Rename(const std::string& from, const std::string& to);

@@ -228,7 +228,14 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
     // To begin anew beside what somebody may want back is not what a restart is for.
     const std::string other = spill_->directory().OfOtherRanks();
     ASSIGN_OR_RETURN(const int64_t none, Least(communicator, other.empty() ? 1 : 0));
-    if (none == 1) return Found();
+    if (none == 1) {
+      const std::string others = spill_->directory().OfOtherUsers();
+      if (!others.empty() && worker_.rank() == 0) {
+        std::fprintf(stderr, "cadre: checkpoint in memory: a state is not loaded: %s\n",
+                     others.c_str());
+      }
+      return Found();
+    }
     return FailedPreconditionError(absl::StrCat(
         spill_->directory().path(), " has states of another number of ranks",
         other.empty() ? "" : absl::StrCat(" (", other, ")"),

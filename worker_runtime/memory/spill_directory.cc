@@ -1,10 +1,14 @@
 #include "worker_runtime/memory/spill_directory.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,6 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/own_files.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/checkpoint/crc32c.h"
@@ -38,6 +44,22 @@ std::vector<std::string> Names(const std::string& path) {
   return names;
 }
 
+// Names in a step's directory. None where it is somebody else's: what is loaded is run, where a
+// program unpickles it, so that it must be what this user wrote. errno says why.
+std::vector<std::string> OwnNames(const std::string& path) {
+  std::vector<std::string> names;
+  absl::StatusOr<ScopedFd> directory = OpenOwnDirectory(path);
+  DIR* const entries = directory.ok() ? fdopendir(directory->get()) : nullptr;
+  if (entries == nullptr) return names;
+  directory->Release();
+  while (const dirent* const entry = readdir(entries)) {
+    const absl::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  closedir(entries);
+  return names;
+}
+
 // Of one that is not finished, before its rank.
 constexpr absl::string_view kTemporary = ".tmp-";
 
@@ -50,6 +72,17 @@ std::optional<int> RanksOf(absl::string_view file) {
     return std::nullopt;
   }
   return ranks;
+}
+
+bool ReadAll(int fd, char* to, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t got = read(fd, to, bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
 }
 
 std::string SumOf(absl::string_view state) {
@@ -67,9 +100,7 @@ std::string SpillDirectory::Path(const std::string& name) const {
 
 Status SpillDirectory::Check() const {
   std::error_code error;
-  fs::create_directories(path_, error);
-  Status status =
-      error ? ErrnoToStatus(error.value(), absl::StrCat("cannot make ", path_)) : OkStatus();
+  Status status = MakeDirectories(path_);
   const std::string probe = Path(absl::StrCat(".probe-", rank_, "-", getpid()));
   if (status.ok()) status = checkpoint::WriteAndSync(probe, "can be written");
   fs::remove(probe, error);
@@ -93,21 +124,22 @@ std::optional<int64_t> SpillDirectory::StepOf(const std::string& name) {
 }
 
 Status SpillDirectory::Write(const std::string& name, const char* state, size_t bytes) const {
-  const std::string directory = Path(name);
-  std::error_code error;
-  fs::create_directory(directory, error);
-  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", directory));
-  const std::string temporary = absl::StrCat(directory, "/", kTemporary, rank_);
-  Status status = checkpoint::WriteAndSync(temporary, {state, bytes});
-  if (status.ok()) {
-    status = checkpoint::Rename(temporary, absl::StrCat(directory, "/rank-", rank_, "-of-", ranks_,
-                                                        "_", bytes, "_", SumOf({state, bytes})));
+  ASSIGN_OR_RETURN(const ScopedFd directory, MakeOwnDirectory(path_, name));
+  const std::string temporary = absl::StrCat(kTemporary, rank_);
+  const std::string path = absl::StrCat(Path(name), "/", temporary);
+  ASSIGN_OR_RETURN(const ScopedFd file, OpenOwnFile(path, O_WRONLY | O_CREAT | O_TRUNC, 0644));
+  Status status = checkpoint::WriteAndSync(file.get(), path, {state, bytes});
+  const std::string whole =
+      absl::StrCat("rank-", rank_, "-of-", ranks_, "_", bytes, "_", SumOf({state, bytes}));
+  const int fd = directory.get();
+  if (status.ok() && renameat(fd, temporary.c_str(), fd, whole.c_str()) != 0) {
+    status = ErrnoToStatus(errno, absl::StrCat("cannot rename ", path, " to ", whole));
   }
   if (!status.ok()) {
-    fs::remove(temporary, error);
+    unlinkat(fd, temporary.c_str(), 0);
     return status;
   }
-  RETURN_IF_ERROR(checkpoint::Sync(directory));
+  if (fsync(fd) != 0) return ErrnoToStatus(errno, absl::StrCat("cannot sync ", Path(name)));
   return checkpoint::Sync(path_);
 }
 
@@ -117,7 +149,7 @@ std::vector<Spilled> SpillDirectory::Whole() const {
   for (const std::string& name : Names(path_)) {
     const std::optional<int64_t> step = StepOf(name);
     if (!step.has_value()) continue;
-    const std::vector<std::string> files = Names(Path(name));
+    const std::vector<std::string> files = OwnNames(Path(name));
     const auto found = std::count_if(files.begin(), files.end(), [&of](const std::string& file) {
       return absl::StartsWith(file, "rank-") && absl::StrContains(file, of);
     });
@@ -135,7 +167,7 @@ std::optional<std::pair<int64_t, int>> SpillDirectory::NewestBut(int without) co
     const std::optional<int64_t> step = StepOf(name);
     if (!step.has_value() || (newest.has_value() && *step <= newest->first)) continue;
     std::map<int, int> files;
-    for (const std::string& file : Names(Path(name))) {
+    for (const std::string& file : OwnNames(Path(name))) {
       if (const std::optional<int> ranks = RanksOf(file)) ++files[*ranks];
     }
     for (const auto& [ranks, count] : files) {
@@ -154,22 +186,33 @@ std::string SpillDirectory::OfOtherRanks() const {
                       newest->second == 1 ? " rank" : " ranks");
 }
 
+std::string SpillDirectory::OfOtherUsers() const {
+  for (const std::string& name : Names(path_)) {
+    if (!StepOf(name).has_value()) continue;
+    const absl::Status own = OpenOwnDirectory(Path(name)).status();
+    if (absl::IsPermissionDenied(own)) return std::string(own.message());
+  }
+  return "";
+}
+
 Status SpillDirectory::Read(const std::string& name, MemorySlots& slots) const {
   const std::string prefix = absl::StrCat("rank-", rank_, "-of-", ranks_, "_");
-  for (const std::string& file : Names(Path(name))) {
+  for (const std::string& file : OwnNames(Path(name))) {
     const std::vector<std::string> parts = absl::StrSplit(file, '_');
     size_t bytes = 0;
     if (!absl::StartsWith(file, prefix) || parts.size() != 3 ||
         !absl::SimpleAtoi(parts[1], &bytes)) {
       continue;
     }
-    ASSIGN_OR_RETURN(char* const room, slots.Begin(bytes));
     const std::string path = absl::StrCat(Path(name), "/", file);
-    std::ifstream stream(path, std::ios::binary);
-    stream.read(room, static_cast<std::streamsize>(bytes));
-    if (static_cast<size_t>(stream.gcount()) == bytes && SumOf({room, bytes}) == parts[2]) {
-      return OkStatus();
+    ASSIGN_OR_RETURN(const ScopedFd opened, OpenOwnFile(path, O_RDONLY));
+    struct stat info;
+    // No room is made for what a name promises and the file has not.
+    if (fstat(opened.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
+      return DataLossError(absl::StrCat(path, " is not what was written"));
     }
+    ASSIGN_OR_RETURN(char* const room, slots.Begin(bytes));
+    if (ReadAll(opened.get(), room, bytes) && SumOf({room, bytes}) == parts[2]) return OkStatus();
     return DataLossError(absl::StrCat(path, " is not what was written"));
   }
   // No NOT_FOUND, by which Latest() says that there is no state at all.
@@ -191,7 +234,7 @@ void SpillDirectory::RemoveOld(const std::vector<std::string>& recent) const {
       return name == Name(*step, token);
     });
     if (is_recent) continue;
-    const std::vector<std::string> files = Names(Path(name));
+    const std::vector<std::string> files = OwnNames(Path(name));
     const bool is_others = std::any_of(files.begin(), files.end(), [this](const std::string& file) {
       return RanksOf(file).value_or(ranks_) != ranks_;
     });
@@ -211,7 +254,7 @@ std::vector<std::string> SpillDirectory::RemoveUnfinished(
     for (const std::string& name : names) {
       const std::optional<int64_t> step = StepOf(name);
       if (!step.has_value() || name != Name(*step, token) || whole.count(name) > 0) continue;
-      const std::vector<std::string> files = Names(Path(name));
+      const std::vector<std::string> files = OwnNames(Path(name));
       if (std::any_of(files.begin(), files.end(),
                       [](const std::string& file) { return absl::StartsWith(file, kTemporary); })) {
         is_written = true;

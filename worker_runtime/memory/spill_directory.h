@@ -3,6 +3,9 @@
 //   DIR/step_418_5f3a90c1/rank-3-of-8_1048576_89abcdef   of that many bytes with that CRC-32C
 //   DIR/step_418_5f3a90c1/.tmp-3                         not finished, or left behind
 //
+// The directory may be anybody's; those of steps and what is in them are this user's or root's
+// (base/own_files.h), or are passed over: states are unpickled.
+//
 // A step is whole once all of its ranks' are there. The token is of one save alone, so that ranks'
 // states of two trainings never make one.
 #ifndef CADRE_WORKER_RUNTIME_MEMORY_SPILL_DIRECTORY_H_
@@ -52,6 +55,9 @@ class SpillDirectory {
   std::optional<std::pair<int64_t, int>> Newest() const;
   // Says which step is whole there of another number of ranks, the newest one; empty: none is.
   std::string OfOtherRanks() const;
+  // Why a step's directory there does not count: it is another user's, who could have written
+  // anything there; empty: none is.
+  std::string OfOtherUsers() const;
   // Into `slots`, to be committed. DATA_LOSS: it is not what was written.
   Status Read(const std::string& name, MemorySlots& slots) const;
 

@@ -1,6 +1,8 @@
 #include "worker_runtime/memory/spill_directory.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -98,6 +100,38 @@ TEST_F(SpillDirectoryTest, ADamagedOneIsDataLoss) {
   MemorySlots slots(path_, "slots", 1);
   EXPECT_EQ(first_.Read("step_3_token", slots).code(), StatusCode::kDataLoss);
   EXPECT_EQ(second_.Read("step_3_token", slots).code(), StatusCode::kDataLoss);
+}
+
+// As an attacker would in a place where everybody may make directories.
+TEST_F(SpillDirectoryTest, AStateThatAnotherUserPlantedIsNeverLoaded) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  ASSERT_EQ(chmod(path_.c_str(), 01777), 0);
+  WriteBoth(3);
+  WriteBoth(9);
+  const std::string planted = path_ + "/step_9_token";
+  ASSERT_EQ(chown(planted.c_str(), 64123, -1), 0);
+  EXPECT_THAT(Whole(), ElementsAre(3));
+  EXPECT_EQ(first_.Newest(), (std::pair<int64_t, int>(3, 2)));
+  MemorySlots slots(path_, "slots", 1);
+  EXPECT_FALSE(first_.Read("step_9_token", slots).ok());
+  EXPECT_THAT(first_.OfOtherUsers(), HasSubstr("/step_9_token belongs to user 64123"));
+  EXPECT_FALSE(first_.Write("step_9_token", "state", 5).ok());
+  // Nor through a link of theirs, nor a file of theirs in a directory of ours.
+  ASSERT_EQ(chown(planted.c_str(), geteuid(), -1), 0);
+  ASSERT_EQ(chown(File("step_9_token", "rank-0").c_str(), 64123, -1), 0);
+  EXPECT_EQ(first_.Read("step_9_token", slots).code(), StatusCode::kPermissionDenied);
+  fs::create_directory_symlink("step_9_token", path_ + "/step_11_token");
+  ASSERT_EQ(lchown((path_ + "/step_11_token").c_str(), 64123, -1), 0);
+  EXPECT_FALSE(second_.Read("step_11_token", slots).ok());
+  EXPECT_OK(second_.Read("step_9_token", slots));
+}
+
+TEST_F(SpillDirectoryTest, NoRoomIsMadeForWhatOnlyTheNameHas) {
+  ASSERT_OK(first_.Write("step_3_a", "state", 5));
+  const std::string file = File("step_3_a", "rank-0");
+  fs::rename(file, path_ + "/step_3_a/rank-0-of-2_1000000000000000_12345678");
+  MemorySlots slots(path_, "slots", 1);
+  EXPECT_EQ(first_.Read("step_3_a", slots).code(), StatusCode::kDataLoss);
 }
 
 TEST_F(SpillDirectoryTest, TheLastTwoWholeOnesAreKept) {

@@ -13,6 +13,8 @@
 #include "agent/supervisor/output/complaints.h"
 #include "base/clock.h"
 #include "base/disk_full.h"
+#include "base/own_files.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -38,24 +40,28 @@ struct LogFile::File {
   void Finish();
 };
 
-bool MakeDirectoriesFor(const std::string& path) {
+absl::Status MakeDirectoriesFor(const std::string& path) {
   const size_t end = path.rfind('/');
-  if (end == std::string::npos || end == 0) return true;
-  const std::string folder = path.substr(0, end);
-  if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return true;
-  if (errno != ENOENT || !MakeDirectoriesFor(folder)) return false;
-  return mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST;
+  if (end == std::string::npos || end == 0) return absl::OkStatus();
+  return MakeOwnDirectory(path.substr(0, end), "").status();
 }
 
 int LogFile::File::Open() {
-  if (MakeDirectoriesFor(path)) {
-    // A FIFO of the user's that nobody reads is an error, and one that is full loses bytes.
-    fd =
-        open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+  absl::Status status = MakeDirectoriesFor(path);
+  if (status.ok()) {
+    absl::StatusOr<ScopedFd> file = OpenOwnFile(path, O_WRONLY | O_APPEND | O_CREAT);
+    if (file.ok()) {
+      fd = file->Release();
+      return 0;
+    }
+    status = file.status();
   }
-  if (fd >= 0) return 0;
   const int error = errno;
-  if (!IsDiskFull(error)) return error;
+  if (!IsDiskFull(error)) {
+    // What stands in its place, and what to do, which no number says.
+    if (error == EPERM || error == EINVAL) Complain(status.message());
+    return error;
+  }
   Complain(absl::StrCat("cannot make ", path, ": ", strerror(error),
                         "; the worker runs, and its output is not kept"));
   return 0;
@@ -92,7 +98,7 @@ void LogFile::File::Append(uint64_t skipped, absl::string_view bytes) {
 }
 
 void LogFile::File::MoveTo(const std::string& to) {
-  MakeDirectoriesFor(to);
+  MakeDirectoriesFor(to).IgnoreError();
   const bool moved =
       fd >= 0 && access(to.c_str(), F_OK) != 0 && rename(path.c_str(), to.c_str()) == 0;
   const int before = fd;

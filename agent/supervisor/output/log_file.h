@@ -8,13 +8,15 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/threads/file_thread.h"
 
 namespace cadre::supervisor {
 
-// For the file thread alone. Creates the directories above `path`. False: errno says why.
-bool MakeDirectoriesFor(const std::string& path);
+// For the file thread alone. Makes the directories above `path`, the last of which is this user's
+// own (base/own_files.h). errno says why not as well.
+absl::Status MakeDirectoriesFor(const std::string& path);
 
 class LogFile {
  public:

@@ -16,7 +16,13 @@ namespace {
 // 0, or why not.
 int PrepareErrorFile(const std::string& path) {
   if (path.empty()) return 0;
-  if (!MakeDirectoriesFor(path)) return IsDiskFull(errno) ? 0 : errno;
+  const absl::Status made = MakeDirectoriesFor(path);
+  if (!made.ok()) {
+    const int error = errno;
+    if (IsDiskFull(error)) return 0;
+    if (error == EPERM) Complain(made.message());
+    return error;
+  }
   return unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 

@@ -59,12 +59,27 @@ bool ArrangeDescriptors(const ChildPlan& plan) {
   return true;
 }
 
+// What the kernel cannot run and no shell could either: a program of another machine or a damaged
+// one. As bash has it, that is a file with a byte 0 in its first line.
+bool IsBinary(const char* program) {
+  const int file = open(program, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char first[256];
+  const ssize_t got = read(file, first, sizeof(first));
+  close(file);
+  for (ssize_t i = 0; i < got && first[i] != '\n'; ++i) {
+    if (first[i] == '\0') return true;
+  }
+  return got >= 4 && memcmp(first, "\177ELF", 4) == 0;
+}
+
 // Like execvpe: a program that is absent or may not be run gives way to the next in PATH.
 int TryPrograms(const ChildPlan& plan) {
   int error = ENOENT;
   for (const char* const* program = plan.programs; *program != nullptr; ++program) {
     execve(*program, plan.argv, plan.environment);
     if (errno == ENOEXEC) {
+      if (IsBinary(*program)) return ENOEXEC;
       plan.shell_argv[1] = const_cast<char*>(*program);
       execve(plan.shell_argv[0], plan.shell_argv, plan.environment);
       return ENOEXEC;

@@ -1,0 +1,21 @@
+// Removes what users' jobs left, whatever that is: any number of files, any depth, names that
+// change meanwhile. Blocks on the file system for as long as it takes; any thread.
+#ifndef CADRE_AGENT_CLUSTER_PART_REMOVAL_H_
+#define CADRE_AGENT_CLUSTER_PART_REMOVAL_H_
+
+#include <string>
+
+namespace cadre::agent {
+
+// Removes an agent's own directory and what is in it. Directories that belong to a user are emptied
+// as that user (as_user.h): one who swaps names meanwhile loses nobody's files but own ones. False:
+// something is left, as where another user's files are in one.
+bool RemoveAsOwners(const std::string& path);
+
+// Empties the directory. Holds three descriptors at most: what lies deeper is brought up before it
+// is removed.
+bool EmptyDirectory(int directory);
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_CLUSTER_PART_REMOVAL_H_
