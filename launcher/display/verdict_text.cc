@@ -1,6 +1,7 @@
 #include "launcher/display/verdict_text.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ std::string Painted(bool color, absl::string_view sgr, absl::string_view text) {
 std::string CauseText(const v1::Failure& failure) {
   // Nothing of it was executed.
   if (failure.cause() == v1::EXEC_FAILED && !failure.has_exit()) return "could not begin";
+  if (failure.exit().exec_errno() == EADDRINUSE) return "port taken";
   std::string text = v1::FailureCause_Name(failure.cause());
   absl::AsciiStrToLower(&text);
   return absl::StrReplaceAll(text, {{"_", " "}});

@@ -1,6 +1,7 @@
 #include "rendezvous/job/report.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <set>
 #include <vector>
@@ -26,6 +27,18 @@ constexpr size_t kMaxCallBytes = 128;
 constexpr size_t kMaxVersions = 4;
 // Of a command, which may have a thousand arguments.
 constexpr size_t kMaxProgramText = 300;
+
+// No program fails with this: its agent found somebody else at the port where ranks were to meet.
+bool IsTakenPort(const v1::WorkerExit& exit) { return exit.exec_errno() == EADDRINUSE; }
+
+// `exit` says which port it is and, where the agent knows that, who has it.
+std::string TakenPortText(const v1::WorkerExit& exit, const std::string& node) {
+  const std::string taken =
+      exit.ended_with().empty() ? absl::StrCat(exit.exec_step(), " is taken") : exit.ended_with();
+  return absl::StrCat(OneLine(taken, kMaxEvidenceBytes), " on ", node,
+                      ", so no worker was started there; give another --master-port, or none to "
+                      "have a free one");
+}
 
 std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
   const std::string error = ErrnoText(exit.exec_errno());
@@ -125,7 +138,8 @@ v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member,
   const std::string who = rpc::WorkerName(failure.rank(), local_rank, member.node());
   const std::string how = HowItEnded(job, failure);
   failure.set_message(
-      Shortened(failure.cause() == v1::EXEC_FAILED
+      Shortened(IsTakenPort(exit) ? TakenPortText(exit, member.node())
+                : failure.cause() == v1::EXEC_FAILED
                     ? absl::StrCat(who, ": ", how)
                     : absl::StrCat(who, " ", how, " in generation ", job.generation.number()),
                 state::kMaxMessageBytes));
