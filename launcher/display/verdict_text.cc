@@ -161,9 +161,19 @@ std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style) {
 
 namespace {
 
+// In what the nodes differed, which comes last and is of no rank; empty: they did not.
+std::string TakeWhatDiffers(v1::Failure* failure) {
+  const int last = failure->evidence_size() - 1;
+  if (last < 0 || failure->evidence(last).rank() >= 0) return "";
+  const std::string differ = failure->evidence(last).summary();
+  failure->mutable_evidence()->RemoveLast();
+  return differ;
+}
+
 // What is known of the failure that ended the job.
 void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle& style) {
-  const v1::Failure& root = verdict.root_cause();
+  v1::Failure root = verdict.root_cause();
+  const std::string differ = TakeWhatDiffers(&root);
   const bool exited = root.has_exit();
   const bool said = !root.message().empty() && absl::StartsWith(verdict.message(), root.message());
   if (!said) {
@@ -184,6 +194,7 @@ void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle
                      RankSubdirectory(root.generation(), root.rank()), "/"));
   }
   if (!IsInTheEnd(root)) Ranks(text, root);
+  Row(text, "differ", differ);
   const std::string traceback = ErrorFileText(root.exit().error_json());
   if (!traceback.empty()) {
     Quote(text, "error", traceback, style.color);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/duration.h"
 #include "base/text.h"
+#include "rendezvous/state/limits.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/job_phase.h"
 #include "rpc/limits.h"
@@ -107,6 +108,17 @@ std::string VersionsText(const v1::ProgramVersions& versions) {
                       versions.torch().empty() ? "" : ", PyTorch ", versions.torch());
 }
 
+// Whether that has to do with the failure only a person can tell.
+void AddNodesDiffer(const state::Job& job, v1::Failure* failure) {
+  const std::string differ = NodesDiffer(job);
+  if (differ.empty()) return;
+  if (failure->evidence_size() >= state::kMaxEvidence) failure->mutable_evidence()->RemoveLast();
+  v1::RankEvidence* const evidence = failure->add_evidence();
+  evidence->set_rank(-1);
+  evidence->set_local_rank(-1);
+  evidence->set_summary(OneLine(differ, state::kMaxMessageBytes));
+}
+
 }  // namespace
 
 v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member,
@@ -183,6 +195,9 @@ v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobP
   verdict.set_message(Shortened(message, state::kMaxMessageBytes));
   verdict.set_exit_status(exit_status);
   if (root_cause.has_value()) *verdict.mutable_root_cause() = *root_cause;
+  if (outcome == v1::FAILED && root_cause.has_value() && job.phase() != v1::GATHERING) {
+    AddNodesDiffer(job, verdict.mutable_root_cause());
+  }
   // A job that ends while it gathers has its last generation among the earlier ones.
   if (job.phase() != v1::GATHERING && root_cause.has_value()) {
     *verdict.mutable_collateral() = job.generation.saved.stop().collateral();
