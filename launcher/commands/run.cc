@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,7 +14,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -28,7 +26,6 @@
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
 #include "launcher/environment/launch_board.h"
-#include "launcher/environment/program.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/flags/run_options.h"
@@ -116,12 +113,6 @@ int Refuse(const Settings& settings, const std::optional<Identity>& identity, in
     if (board.ok()) board->Fails(why);
   }
   return Fail(status, why);
-}
-
-// Not one that PATH has: that is another program.
-bool IsForPythonHere(const std::string& program, const std::string& working_dir) {
-  return IsForPython(std::filesystem::path(working_dir) / program) &&
-         (absl::StrContains(program, '/') || !IsOnPath(program));
 }
 
 // This node's share of the job, by the one launcher that does it.
