@@ -41,9 +41,12 @@ constexpr absl::Duration kPause = absl::Milliseconds(500);
 // A server of ours answers within milliseconds.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
+bool KeepsNothing(const RunOptions& options) {
+  return options.state_dir.empty() || options.state_dir == kNoStateDir;
+}
+
 absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
-  if (options.adopt_timeout > absl::ZeroDuration() &&
-      (options.state_dir.empty() || options.state_dir == kNoStateDir)) {
+  if (options.adopt_timeout > absl::ZeroDuration() && KeepsNothing(options)) {
     return absl::InvalidArgumentError(
         "--adopt-timeout: this launcher serves its job, and what it knows of it dies with it; add "
         "--state-dir DIR, or start 'cadre server' first");
@@ -77,7 +80,8 @@ std::string Everywhere(absl::string_view own) {
 }
 
 service::ServerOptions Listen(const RunOptions& options, const Candidate& candidate,
-                              const FoundToken& token, const rpc::TransportSecurity& security) {
+                              const FoundToken& token, const rpc::TransportSecurity& security,
+                              bool shares_state) {
   service::ServerOptions server;
   server.host = candidate.own.empty() ? candidate.at->address : Everywhere(candidate.own);
   if (!options.bind_host.empty()) server.host = options.bind_host;
@@ -85,6 +89,7 @@ service::ServerOptions Listen(const RunOptions& options, const Candidate& candid
   server.token = token.token;
   server.token_file = token.file;
   server.security = ForServer(security, token);
+  server.keeps_nothing = !shares_state && KeepsNothing(options);
   return server;
 }
 
@@ -454,7 +459,8 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (options.serves == false) break;
     if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
       continue;
-    const service::ServerOptions listen = Listen(options, candidate, token, link.security);
+    const service::ServerOptions listen =
+        Listen(options, candidate, token, link.security, etcd.has_value());
     const absl::Status served =
         etcd.has_value()         ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
         : options.serves == true ? ServeWhenFree(options, listen, say, attachment)
