@@ -103,12 +103,11 @@ absl::Status MeetOtherNodes(const Settings& settings, const std::optional<v1::Jo
 }
 
 // Says why this node takes no part; where it was to serve, to the others of its launch too, which
-// wait for that unless a token of the user's own has told them that they share no home directory.
-int Refuse(const Settings& settings, const std::optional<Identity>& identity, int status,
-           absl::string_view why) {
+// hear that wherever they share its home directory. A token of the user's own does not say that
+// they do not.
+int Refuse(const std::optional<Identity>& identity, int status, absl::string_view why) {
   if (identity.has_value() && identity->serves == true && identity->nodes > 1 &&
-      !identity->launch.empty() &&
-      (identity->tasks > 0 || !settings.Get("token-file").has_value())) {
+      !identity->launch.empty()) {
     const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(identity->launch);
     if (board.ok()) board->Fails(why);
   }
@@ -119,14 +118,14 @@ int Refuse(const Settings& settings, const std::optional<Identity>& identity, in
 int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
-  if (!spec.ok()) return Refuse(settings, identity, kExitBadSpec, spec.status().message());
+  if (!spec.ok()) return Refuse(identity, kExitBadSpec, spec.status().message());
   if (identity.has_value()) {
     const absl::Status met = MeetOtherNodes(settings, *spec, *identity);
     const int status = absl::IsDeadlineExceeded(met) ? kExitUnavailable : kExitUsage;
     if (!met.ok()) return Fail(status, met.message());
   }
   const auto refuse = [&](int status, const absl::Status& why) {
-    return Refuse(settings, identity, status, why.message());
+    return Refuse(identity, status, why.message());
   };
   absl::StatusOr<RunOptions> options =
       ResolveRun(settings, *std::move(spec), identity, IsForPythonHere);
