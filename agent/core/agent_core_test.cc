@@ -101,7 +101,8 @@ TEST_F(AgentCoreTest, NeverReached_SaysEachReasonOnceThenGivesUp) {
               ElementsAre(waiting + "no route (gives up in 9m)"));
   EXPECT_THAT(Deadline(absl::Minutes(9)),
               ElementsAre("exit 69 the rendezvous server at h:1 could not be reached for 10m: no "
-                          "route"));
+                          "route; whether the job had ended before this node came cannot be told "
+                          "from here, only where it was served"));
 }
 
 TEST_F(AgentCoreTest, ConnectedButNotWelcomed_GivesUpToo) {

@@ -137,7 +137,11 @@ void AgentCore::Impl::LeaveIfDue() {
   const std::string& reason = session.away_reason();
   Leave(Exit{kExitUnavailable,
              absl::StrCat(session.Server(), " could not be reached for ", time, ": ",
-                          reason.empty() ? "no answer" : reason),
+                          reason.empty() ? "no answer" : reason,
+                          session.ever_welcomed() || config.adopted
+                              ? ""
+                              : "; whether the job had ended before this node came cannot be told "
+                                "from here, only where it was served"),
              {},
              {}},
         session.StopGrace());
