@@ -74,11 +74,11 @@ v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& direc
   return exit;
 }
 
-v1::WorkerExit PortIsTaken(uint32_t port, const absl::Status& why) {
+v1::WorkerExit PortIsTaken(uint32_t port, const std::string& by) {
   v1::WorkerExit exit;
   exit.set_exec_errno(EADDRINUSE);
   exit.set_exec_step(absl::StrCat("MASTER_PORT ", port));
-  exit.set_last_lines(std::string(why.message()));
+  exit.set_ended_with(absl::StrCat(exit.exec_step(), " is taken", by.empty() ? "" : " by ", by));
   return exit;
 }
 

@@ -26,8 +26,9 @@ v1::WorkerRemains RemainsOf(const supervisor::RemainsFrame& frame, uint32_t loca
 // Of one that was not even given to the supervisor, because PrepareWorkers failed.
 v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory);
 
-// Likewise, because somebody else listens where the ranks were to meet.
-v1::WorkerExit PortIsTaken(uint32_t port, const absl::Status& why);
+// Likewise, because somebody else listens where the ranks were to meet. `by`: who, if that is
+// known.
+v1::WorkerExit PortIsTaken(uint32_t port, const std::string& by);
 
 }  // namespace cadre::agent
 

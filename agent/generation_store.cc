@@ -75,16 +75,12 @@ bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration
   return torch.has_value() && !(*torch < kFirstWithHandshake);
 }
 
-absl::Status CheckMasterPort(const v1::Assign& assign) {
+bool MasterPortIsTaken(const v1::Assign& assign) {
   const auto port = static_cast<uint16_t>(assign.master_port());
   absl::Status status = ListenAt(assign.master_addr(), port).status();
   // A name, where rank 0 serves at all addresses.
   if (absl::IsInvalidArgument(status)) status = ListenAt("0.0.0.0", port).status();
-  if (!absl::IsAlreadyExists(status)) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat(status.message(),
-                   ": another job or program has it; give another --master-port, "
-                   "or none to have a free one"));
+  return absl::IsAlreadyExists(status);
 }
 
 void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {

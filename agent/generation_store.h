@@ -24,9 +24,9 @@ namespace cadre::agent {
 bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout,
                      const std::optional<TorchVersion>& torch);
 
-// ALREADY_EXISTS: somebody else listens at the MASTER_PORT that was asked for, on rank 0's node.
-// Ranks would meet there whoever it is, as another job that was given the same port.
-absl::Status CheckMasterPort(const v1::Assign& assign);
+// Somebody else listens at the MASTER_PORT that was asked for, on rank 0's node. Ranks would meet
+// there whoever it is, as another job that was given the same port.
+bool MasterPortIsTaken(const v1::Assign& assign);
 
 class GenerationStore {
  public:

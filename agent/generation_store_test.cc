@@ -149,17 +149,15 @@ TEST_F(GenerationStoreTest, WhereItCannotBeRankZeroServes) {
 }
 
 TEST_F(GenerationStoreTest, APortThatSomebodyElseListensAt) {
-  EXPECT_OK(CheckMasterPort(environment_.assign));
+  EXPECT_FALSE(MasterPortIsTaken(environment_.assign));
   const auto taken = ListenAt("127.0.0.1", hold_.port());
   ASSERT_OK(taken);
   for (const char* address : {"127.0.0.1", "localhost"}) {
     environment_.assign.set_master_addr(address);
-    const absl::Status status = CheckMasterPort(environment_.assign);
-    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("give another --master-port"));
+    EXPECT_TRUE(MasterPortIsTaken(environment_.assign)) << address;
   }
   environment_.assign.set_master_addr("127.0.0.2");
-  EXPECT_OK(CheckMasterPort(environment_.assign));
+  EXPECT_FALSE(MasterPortIsTaken(environment_.assign));
 }
 
 TEST_F(GenerationStoreTest, WhereItIsNotKnownFromWhereNodesCome) {

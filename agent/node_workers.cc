@@ -17,6 +17,7 @@
 #include "agent/adoption.h"
 #include "agent/exit_report.h"
 #include "agent/run_files.h"
+#include "agent/workers/port_owner.h"
 #include "agent/workers/python/warm_workers.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -173,16 +174,21 @@ bool NodeWorkers::BeginStore(const StartWorkers& command) {
   // Those that go on in their process may listen at it.
   if (chosen && command.kept.empty()) {
     store_.End();
-    const absl::Status free = CheckMasterPort(assign());
-    if (!free.ok()) {
-      FailToStart(command, PortIsTaken(assign().master_port(), free));
+    if (MasterPortIsTaken(assign())) {
+      FailForPort(command);
       return false;
     }
   }
   store_.Begin(&start_.environment);
   if (!chosen || !store_.PortIsTaken()) return true;
-  FailToStart(command, PortIsTaken(assign().master_port(), CheckMasterPort(assign())));
+  FailForPort(command);
   return false;
+}
+
+void NodeWorkers::FailForPort(const StartWorkers& command) {
+  const uint32_t port = assign().master_port();
+  FailToStart(command,
+              PortIsTaken(port, WhoListensAt(assign().master_addr(), static_cast<uint16_t>(port))));
 }
 
 void NodeWorkers::Start(uint32_t local_rank, supervisor::StartFrame frame) {

@@ -109,6 +109,7 @@ class NodeWorkers {
   // False: somebody else has the port that was asked for, and the workers are reported as not
   // started.
   bool BeginStore(const StartWorkers& command);
+  void FailForPort(const StartWorkers& command);
   void FailToStart(const StartWorkers& command, const v1::WorkerExit& exit);
   // The job's newest files are this generation's; or its workers run without any.
   void LinkLogs(const DirectoryFailure& directory);

@@ -35,6 +35,10 @@ inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 inline constexpr char kTokenMetadata[] = "cadre-token";
 // Initial metadata by which a server says that it is one of ours.
 inline constexpr char kServerMetadata[] = "cadre-server";
+// Its values: a server that may be started again and go on with its jobs; one that keeps nothing
+// and is in a launcher, with which its job ends. Callers take any other value for the first.
+inline constexpr char kServerReturns[] = "1";
+inline constexpr char kServerEndsWithLauncher[] = "ends-with-launcher";
 
 void SetServerArguments(grpc::ServerBuilder& builder);
 // The settings that differ from client to client. Setting an argument again afterwards has no

@@ -67,7 +67,7 @@ void AgentCore::Impl::Take(const AgentEvent& event) {
 }
 
 void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
-  session.Lost(now);
+  session.Lost(now, absl::IsNotFound(status));
   // A server that still counts on this node gives the order again; another generation may run by
   // now.
   orders.next.reset();
@@ -92,6 +92,11 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   }
   if (departure.cancel_signal != 0) {
     return Leave(Exit{StatusOfCancel(departure.cancel_signal), "", {}, {}}, session.StopGrace());
+  }
+  // How the connection ended, and then why there is no other, is one event under running workers.
+  if (generation.Alive() && !session.away_reason().empty()) {
+    session.IsNewReason(reason);
+    return;
   }
   SayAway(reason);
 }

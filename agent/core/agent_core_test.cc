@@ -101,7 +101,8 @@ TEST_F(AgentCoreTest, NeverReached_SaysEachReasonOnceThenGivesUp) {
               ElementsAre(waiting + "no route (gives up in 9m)"));
   EXPECT_THAT(Deadline(absl::Minutes(9)),
               ElementsAre("exit 69 the rendezvous server at h:1 could not be reached for 10m: no "
-                          "route"));
+                          "route; whether the job had ended before this node came cannot be told "
+                          "from here, only where it was served"));
 }
 
 TEST_F(AgentCoreTest, ConnectedButNotWelcomed_GivesUpToo) {
@@ -232,6 +233,79 @@ TEST_F(AgentCoreTest, LinkLostForGood_WorkersThatWereStoppedDidNotFail) {
   const std::vector<AgentCommand> commands = core_->Step(now_, AllGone{1, 501});
   ASSERT_EQ(commands.size(), 1u);
   EXPECT_FALSE(std::get<Exit>(commands[0]).own.has_root_cause());
+}
+
+// How the connection ended, and why there is no other.
+TEST_F(AgentCoreTest, LinkLost_IsOneLineHoweverItShows) {
+  Run();
+  EXPECT_THAT(Down(absl::UnavailableError("socket closed")),
+              ElementsAre(HasSubstr("say lost the rendezvous server at h:1: socket closed")));
+  EXPECT_THAT(Down(), IsEmpty());
+  After(absl::Seconds(60));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre(HasSubstr("for 1m: connection refused")));
+  EXPECT_EQ(core_->NextDeadline(), MonoTime::Never());
+}
+
+// The launcher that served has been killed; it had no state that another one could go on with.
+TEST_F(AgentCoreTest, ServerGoneForGood_EndsOnceAWorkerHasFailed) {
+  for (const bool failed_before : {false, true}) {
+    core_.emplace(Config());
+    Run();
+    Down(absl::UnavailableError("socket closed"));
+    const Lines stops = {"stop 1 grace=5s"};
+    if (failed_before) {
+      Died(1, 1, 7);
+      EXPECT_EQ(Down(absl::NotFoundError("it has ended")), stops);
+    } else {
+      EXPECT_THAT(Down(absl::NotFoundError("it has ended")), IsEmpty()) << "its workers go on";
+      EXPECT_EQ(Died(1, 1, 7), stops);
+    }
+    const std::vector<AgentCommand> commands = core_->Step(now_, AllGone{1, 501});
+    ASSERT_EQ(commands.size(), 1u);
+    const auto& exit = std::get<Exit>(commands[0]);
+    EXPECT_EQ(exit.status, 69);
+    EXPECT_EQ(exit.message,
+              "the rendezvous server at h:1 is gone, and with it how the job ended: it has ended");
+    EXPECT_EQ(exit.own.root_cause().message(),
+              "rank 1 (local rank 1) on n1 exited with status 7 in generation 1");
+  }
+}
+
+TEST_F(AgentCoreTest, ServerGoneForGood_EndsOnceAllWorkersHaveSucceeded) {
+  Run();
+  Down(absl::NotFoundError("it has ended"));
+  EXPECT_THAT(Died(1, 0, 0), IsEmpty());
+  EXPECT_THAT(Died(1, 1, 0), ElementsAre("stop 1 grace=0"));
+  EXPECT_THAT(Feed(AllGone{1, 501}),
+              ElementsAre("exit 69 the rendezvous server at h:1 is gone, and with it how the job "
+                          "ended: it has ended; the workers of this node had all succeeded"));
+}
+
+// Kept in their processes they would wait for a generation that never comes.
+TEST_F(AgentCoreTest, ServerGoneForGood_BetweenTwoGenerations) {
+  Run();
+  Stop(1);
+  Feed(AllGone{1, 501});
+  EXPECT_THAT(Down(absl::NotFoundError("it has ended")),
+              testing::IsSupersetOf({HasSubstr("exit 69 the rendezvous server at h:1 is gone")}));
+}
+
+TEST_F(AgentCoreTest, ServerGoneForGood_BeforeAnythingRan_AnotherOneIsAwaited) {
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(Down(absl::NotFoundError("it has ended")),
+              ElementsAre(HasSubstr("say waiting for the rendezvous server")));
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(2), Contains("say reached the rendezvous server at h:1"));
+  EXPECT_THAT(Assign(1), ElementsAre("start 1"));
+}
+
+TEST_F(AgentCoreTest, ServerGoneForGood_AnotherOneInItsPlaceIsJoined) {
+  Run();
+  Down(absl::NotFoundError("it has ended"));
+  Feed(LinkUp{});
+  EXPECT_THAT(Died(1, 1, 7), ElementsAre(HasSubstr("the server hears of it")));
+  EXPECT_THAT(Welcome(2), Contains("stop 1 grace=5s"));
 }
 
 // The server came back in the last moment, after an agent that stood still had its patience run

@@ -213,6 +213,13 @@ bool Generation::EndIfClear() {
   return true;
 }
 
+bool Generation::GoesOn() const {
+  return running() && !failure_ &&
+         std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) {
+           return !entry.second.exited() && !entry.second.waits();
+         });
+}
+
 void Generation::OnMayRejoin(const WorkerMayRejoin& event) {
   Worker* worker = FindRunning(event.generation, event.local_rank);
   if (worker == nullptr) return;

@@ -81,6 +81,8 @@ class Generation {
 
   Phase phase() const { return phase_; }
   bool running() const { return phase_ == Phase::kRunning; }
+  // A worker still works at it, and none has failed.
+  bool GoesOn() const;
   bool Alive() const { return running() || phase_ == Phase::kStopping; }
   bool HasProcesses() const { return Alive() || phase_ == Phase::kHolding; }
   // Whether a Stop without kept workers would change anything.

@@ -116,6 +116,8 @@ struct AgentCore::Impl {
   // to take, are not its to stop.
   void LeaveRefused(Exit exit);
   void LeaveIfDue();
+  // Because the server will never say how the job ended.
+  void LeaveWithoutVerdict();
   void Finish();
 
   const AgentConfig config;

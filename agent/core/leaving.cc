@@ -2,6 +2,7 @@
 // is away for too long or does not want it.
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -124,6 +125,9 @@ void AgentCore::Impl::LeaveIfDue() {
                       {}},
                  absl::ZeroDuration());
   }
+  if (session.lost_for_good() && generation.id().exists() && !generation.GoesOn()) {
+    return LeaveWithoutVerdict();
+  }
   const absl::Duration patience = Patience();
   if (!session.away_since() || now < *session.away_since() + patience) return;
   const std::string time = absl::FormatDuration(patience);
@@ -133,10 +137,28 @@ void AgentCore::Impl::LeaveIfDue() {
   const std::string& reason = session.away_reason();
   Leave(Exit{kExitUnavailable,
              absl::StrCat(session.Server(), " could not be reached for ", time, ": ",
-                          reason.empty() ? "no answer" : reason),
+                          reason.empty() ? "no answer" : reason,
+                          session.ever_welcomed() || config.adopted
+                              ? ""
+                              : "; whether the job had ended before this node came cannot be told "
+                                "from here, only where it was served"),
              {},
              {}},
         session.StopGrace());
+}
+
+void AgentCore::Impl::LeaveWithoutVerdict() {
+  const Workers& workers = generation.workers();
+  const bool succeeded = generation.running() && !generation.failure() &&
+                         std::all_of(workers.begin(), workers.end(),
+                                     [](const auto& worker) { return worker.second.exited(); });
+  Leave(Exit{kExitUnavailable,
+             absl::StrCat(session.Server(),
+                          " is gone, and with it how the job ended: ", session.away_reason(),
+                          succeeded ? "; the workers of this node had all succeeded" : ""),
+             {},
+             {}},
+        succeeded ? absl::ZeroDuration() : session.StopGrace());
 }
 
 void AgentCore::Impl::Finish() {

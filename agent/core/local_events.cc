@@ -22,7 +22,7 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
       absl::StrCat("the server had not answered for ",
                    absl::FormatDuration(session.fence().patience()), " (--strict-fencing)");
   if (!generation.OnDied(event, now, config.join.node(), fenced_because)) return;
-  if (generation.failure() && !failed_before && !session.welcomed()) {
+  if (generation.failure() && !failed_before && !session.welcomed() && !session.lost_for_good()) {
     out.Add(Say{absl::StrCat(generation.failure()->message(),
                              "; the server hears of it when it can be reached")});
   }

@@ -22,6 +22,7 @@ Session::Session(const AgentConfig& config, Outbox& out)
 
 void Session::Connected(MonoTime now, const GenerationId& runs, uint32_t held_port) {
   state_ = State::kConnected;
+  lost_for_good_ = false;
   silent_at_ = now + kWelcomeIsLate;
   out_.set_connected(true);
   fence_.Connected(now);
@@ -33,8 +34,9 @@ void Session::Connected(MonoTime now, const GenerationId& runs, uint32_t held_po
   out_.Up(std::move(message), runs);
 }
 
-void Session::Lost(MonoTime now) {
+void Session::Lost(MonoTime now, bool for_good) {
   state_ = State::kDown;
+  lost_for_good_ = for_good;
   out_.set_connected(false);
   renew_at_ = MonoTime::Never();
   silent_at_ = MonoTime::Never();

@@ -28,7 +28,8 @@ class Session {
 
   // A connection: `runs` is the generation of which something runs here, if any. Sends the Join.
   void Connected(MonoTime now, const GenerationId& runs, uint32_t held_port);
-  void Lost(MonoTime now);
+  // `for_good`: that server has ended with all that it knew. Another one may come in its place.
+  void Lost(MonoTime now, bool for_good = false);
   // Of every event: the server is away from the first one on.
   void Count(MonoTime now);
   // True: it is another life of its state, which knows nothing of what was before.
@@ -42,6 +43,7 @@ class Session {
 
   bool connected() const { return state_ != State::kDown; }
   bool welcomed() const { return state_ == State::kWelcomed; }
+  bool lost_for_good() const { return lost_for_good_; }
   // In this process's life.
   bool ever_welcomed() const { return ever_welcomed_; }
   uint64_t server_id() const { return server_id_; }
@@ -65,6 +67,7 @@ class Session {
   const AgentConfig& config_;
   Outbox& out_;
   State state_ = State::kDown;
+  bool lost_for_good_ = false;
   bool ever_welcomed_ = false;
   uint64_t server_id_ = 0;
   absl::Duration lease_ = kDefaultLease;

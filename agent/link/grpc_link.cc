@@ -168,8 +168,9 @@ class GrpcLink final : public ServerLink {
       changed_.notify_all();
     }
     if (attempt.cause.has_value()) return *attempt.cause;
-    const absl::Status end =
-        DescribeEnd(attempt.endpoint, rpc::FromGrpcStatus(attempt.end), attempt.open);
+    const absl::Status ended = rpc::FromGrpcStatus(attempt.end);
+    if (server_ends_ && !attempt.open && IsRefused(ended)) return LauncherIsGone(attempt.endpoint);
+    const absl::Status end = DescribeEnd(attempt.endpoint, ended, attempt.open);
     if (absl::IsUnauthenticated(end) && token_.Current() != token) {
       return RetryRule::TokenReplaced(end);
     }
@@ -231,7 +232,10 @@ class GrpcLink final : public ServerLink {
   // What it is that has answered.
   void Greet(Attempt& attempt) {
     // Failed, refused, or a stranger; the deadline bounds how long a stranger may talk.
-    if (attempt.context.GetServerInitialMetadata().count(rpc::kServerMetadata) == 0) return;
+    const auto& greeting = attempt.context.GetServerInitialMetadata();
+    const auto found = greeting.find(rpc::kServerMetadata);
+    if (found == greeting.end()) return;
+    server_ends_ = found->second == rpc::kServerEndsWithLauncher;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       attempt.open = true;
@@ -321,11 +325,13 @@ class GrpcLink final : public ServerLink {
   RenewedToken token_;
   FileThread files_{{}};  // for those of TLS: Stop() does not wait for a file system
   LinkCallbacks callbacks_;
-  // For the connecting thread alone, with the next two.
+  // For the connecting thread alone, with the next three.
   RetryRule rule_;
   // Which endpoint is tried next, and how many were.
   size_t next_ = 0;
   uint64_t attempts_ = 0;
+  // The server that answered last is in a launcher, and all it knows ends with that.
+  bool server_ends_ = false;
   std::thread thread_;
 
   // Guards all below and, in an Attempt, what is not said to be the connecting thread's.

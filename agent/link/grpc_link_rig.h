@@ -141,12 +141,13 @@ class FullLog final : public log::RecordLog {
 class Host {
  public:
   explicit Host(int port = 0, log::OpenedLog durable = {}, const std::string& token = kToken,
-                const rpc::TransportSecurity& security = {})
+                const rpc::TransportSecurity& security = {}, bool keeps_nothing = false)
       : core(host::NewCoreConfig(), nullptr, std::move(durable)) {
     service::ServerOptions options;
     options.token = token;
     options.port = port;
     options.security = security;
+    options.keeps_nothing = keeps_nothing;
     absl::StatusOr<std::unique_ptr<service::Server>> server = service::Server::Start(options, core);
     EXPECT_OK(server);
     if (server.ok()) server_ = *std::move(server);

@@ -178,6 +178,27 @@ TEST(GrpcLink, ComesBackWhenTheServerDoes) {
   EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 2u);
 }
 
+// With all that it knew, where its launcher kept no state. Another one may come in its place.
+TEST(GrpcLink, AServerThatEndedWithItsLauncherIsNotFoundAnyMore) {
+  auto host = std::make_unique<Host>(0, log::OpenedLog(), kToken, rpc::TransportSecurity(), true);
+  const int port = host->port();
+  Peer peer(host->endpoint());
+  peer.Start({host::JoinForTest("node0", 2, 2)});
+  ASSERT_TRUE(peer.AwaitUps(1));
+  host = nullptr;
+  EXPECT_THAT(peer.AwaitDown(1), StatusIs(absl::StatusCode::kUnavailable)) << "how it ended";
+  EXPECT_THAT(peer.AwaitDown(2), StatusIs(absl::StatusCode::kNotFound,
+                                          AllOf(HasSubstr("connection refused"),
+                                                HasSubstr("the launcher that served there"))));
+  host = std::make_unique<Host>(port);
+  ASSERT_TRUE(peer.AwaitUps(2));
+  const size_t downs = peer.downs();
+  host = nullptr;
+  for (const size_t more : {1, 2, 3}) {
+    EXPECT_THAT(peer.AwaitDown(downs + more), StatusIs(absl::StatusCode::kUnavailable));
+  }
+}
+
 TEST(GrpcLink, TheServerThatLeadsIsFoundAmongSeveral) {
   PlainSocket nobody;
   Host reserve, leader;

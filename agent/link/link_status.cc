@@ -104,6 +104,18 @@ absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status
   }
 }
 
+bool IsRefused(const absl::Status& status) {
+  return absl::IsUnavailable(status) &&
+         rpc::WhyUnreached(status.message()) == rpc::Unreached::kRefused;
+}
+
+absl::Status LauncherIsGone(const std::string& endpoint) {
+  return absl::NotFoundError(
+      absl::StrCat("cannot reach ", endpoint,
+                   ": connection refused; the launcher that served there has "
+                   "ended without a word, and kept no state"));
+}
+
 absl::Status NoneReached(const std::vector<absl::Status>& failed) {
   if (failed.size() == 1) return failed[0];
   std::string text;

@@ -17,6 +17,12 @@ absl::Status CheckEndpoint(const std::string& endpoint);
 // stream that the server ends properly is UNAVAILABLE too, as far as the agent is concerned.
 absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status, bool opened);
 
+// Whether a machine answered that nobody listens there, `status` being how the attempt ended.
+bool IsRefused(const absl::Status& status);
+
+// NOT_FOUND: nobody listens any more where a launcher served that kept all it knew to itself.
+absl::Status LauncherIsGone(const std::string& endpoint);
+
 // Why none of the servers could be reached: one status for those of each.
 absl::Status NoneReached(const std::vector<absl::Status>& failed);
 

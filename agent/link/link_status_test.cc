@@ -66,6 +66,15 @@ TEST(LinkStatus, AnOpenStreamThatEndsIsUnavailable) {
                        AllOf(HasSubstr("lost the connection"), HasSubstr("Socket closed"))));
 }
 
+TEST(LinkStatus, OnlyAMachineThatAnswersRefuses) {
+  EXPECT_TRUE(IsRefused(absl::UnavailableError(
+      "last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed to connect to remote host: Connection "
+      "refused")));
+  EXPECT_FALSE(IsRefused(absl::UnavailableError("last error: UNKNOWN: Socket closed")));
+  EXPECT_FALSE(IsRefused(absl::UnavailableError("connection attempt timed out")));
+  EXPECT_FALSE(IsRefused(absl::UnauthenticatedError("Connection refused")));
+}
+
 TEST(LinkStatus, WhatTheServerSaysStays) {
   EXPECT_EQ(DescribeEnd(kEndpoint, absl::UnauthenticatedError("wrong"), false),
             absl::UnauthenticatedError("the server at node0:29400: wrong"));

@@ -41,7 +41,8 @@ struct LinkCallbacks {
   std::function<void(v1::ServerMessage)> on_message;
   // The stream is gone or could not be opened. The link goes on trying, with backoff and jitter
   // (0.05 s doubling to 1 s, from the start again once a server has taken the node in), unless the
-  // status is UNAUTHENTICATED, PERMISSION_DENIED or INVALID_ARGUMENT.
+  // status is UNAUTHENTICATED, PERMISSION_DENIED or INVALID_ARGUMENT. NOT_FOUND: the server that
+  // was there has ended, and nobody will ever know what it knew.
   std::function<void(absl::Status)> on_down;
 };
 

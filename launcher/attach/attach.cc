@@ -21,9 +21,8 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/token.h"
-#include "base/user_directory.h"
 #include "launcher/attach/embedded_link.h"
-#include "launcher/attach/launch_end.h"
+#include "launcher/attach/launch_link.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/state_directory.h"
 #include "launcher/environment/endpoint.h"
@@ -41,9 +40,12 @@ constexpr absl::Duration kPause = absl::Milliseconds(500);
 // A server of ours answers within milliseconds.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
+bool KeepsNothing(const RunOptions& options) {
+  return options.state_dir.empty() || options.state_dir == kNoStateDir;
+}
+
 absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
-  if (options.adopt_timeout > absl::ZeroDuration() &&
-      (options.state_dir.empty() || options.state_dir == kNoStateDir)) {
+  if (options.adopt_timeout > absl::ZeroDuration() && KeepsNothing(options)) {
     return absl::InvalidArgumentError(
         "--adopt-timeout: this launcher serves its job, and what it knows of it dies with it; add "
         "--state-dir DIR, or start 'cadre server' first");
@@ -77,7 +79,8 @@ std::string Everywhere(absl::string_view own) {
 }
 
 service::ServerOptions Listen(const RunOptions& options, const Candidate& candidate,
-                              const FoundToken& token, const rpc::TransportSecurity& security) {
+                              const FoundToken& token, const rpc::TransportSecurity& security,
+                              bool shares_state) {
   service::ServerOptions server;
   server.host = candidate.own.empty() ? candidate.at->address : Everywhere(candidate.own);
   if (!options.bind_host.empty()) server.host = options.bind_host;
@@ -85,6 +88,7 @@ service::ServerOptions Listen(const RunOptions& options, const Candidate& candid
   server.token = token.token;
   server.token_file = token.file;
   server.security = ForServer(security, token);
+  server.keeps_nothing = !shares_state && KeepsNothing(options);
   return server;
 }
 
@@ -205,29 +209,17 @@ std::string PublicName(const RunOptions& options, const Candidate& candidate) {
              : candidate.name;
 }
 
-std::string LaunchTokenFile(absl::string_view home, absl::string_view launch) {
-  return absl::StrCat(home, "/", launch, ".token");
-}
-
 // By a node that does not serve: where the one that does is. NOT_FOUND: the launch has ended.
 absl::StatusOr<Endpoint> ServerOf(const RunOptions& options, const LaunchBoard& board,
                                   const std::function<void(const std::string&)>& say) {
-  ASSIGN_OR_RETURN(const std::string home, HomeDirectory());
-  const std::string token_file = LaunchTokenFile(home, options.launch);
   const Interruptible wait;
   ASSIGN_OR_RETURN(
       const std::string at,
-      board.AwaitServer(
-          FromProto(options.job.rendezvous().join_timeout()),
-          [&] {
-            return !HasTakenPart(token_file, options.node_name) && FindLaunchEnd(token_file).ok();
-          },
-          [&] {
-            say(absl::StrCat(
-                "waiting for ", options.endpoints[0].host,
-                " to say where it serves the rendezvous (", board.Where(),
-                "); the nodes must share the home directory, or be given --token-file"));
-          }));
+      board.AwaitServer(FromProto(options.job.rendezvous().join_timeout()), options.node_name, [&] {
+        say(absl::StrCat("waiting for ", options.endpoints[0].host,
+                         " to say where it serves the rendezvous (", board.Where(),
+                         "); the nodes must share the home directory, or be given --token-file"));
+      }));
   return ParseEndpoint(at, options.endpoints[0].port);
 }
 
@@ -250,10 +242,10 @@ std::string OnlyHere(const Candidate& candidate) {
 // The launchers of one srun or mpirun share a token by themselves, through the user's home
 // directory.
 absl::StatusOr<FoundToken> LaunchToken(const std::string& launch, Attachment& attachment) {
-  const absl::StatusOr<std::string> home = HomeDirectory();
-  absl::Status failed = home.status();
-  if (home.ok()) {
-    attachment.launch_token_file = LaunchTokenFile(*home, launch);
+  const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(launch);
+  absl::Status failed = board.status();
+  if (board.ok()) {
+    attachment.launch_token_file = board->TokenFile();
     absl::StatusOr<std::string> token = SharedToken(attachment.launch_token_file);
     if (token.ok()) return FoundToken{*std::move(token)};
     failed = token.status();
@@ -302,12 +294,12 @@ absl::Status ServeWhenFree(const RunOptions& options, const service::ServerOptio
 absl::StatusOr<std::vector<Candidate>> FindCandidates(
     const RunOptions& options, const std::function<void(const std::string&)>& say,
     Attachment& attachment) {
-  if (options.by_board) {
+  if (!options.launch.empty()) {
     absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(options.launch);
     // Without a home directory all go by what the launch says of itself.
     if (board.ok()) attachment.board.emplace(*std::move(board));
   }
-  const bool by_board = attachment.board.has_value();
+  const bool by_board = options.by_board && attachment.board.has_value();
   if (by_board && options.serves != true) {
     const absl::StatusOr<Endpoint> server = ServerOf(options, *attachment.board, say);
     if (server.ok()) return std::vector<Candidate>{LookUp(options, *server)};
@@ -443,9 +435,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   // It runs as the job's user, without the node's own certificate.
   link.security.nameless = options.part != 0;
   if (!options.token_file.empty()) attachment.token = token.token;
-  if (options.serves != false && !attachment.launch_token_file.empty()) {
-    RemoveLaunchEnd(attachment.launch_token_file);
-  }
+  if (options.serves == true && attachment.board.has_value()) attachment.board->BeginAnew();
   link.token = token.token;
   link.token_file = token.file;
   attachment.insecure = options.insecure && !attachment.loopback;
@@ -454,7 +444,8 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (options.serves == false) break;
     if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
       continue;
-    const service::ServerOptions listen = Listen(options, candidate, token, link.security);
+    const service::ServerOptions listen =
+        Listen(options, candidate, token, link.security, etcd.has_value());
     const absl::Status served =
         etcd.has_value()         ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
         : options.serves == true ? ServeWhenFree(options, listen, say, attachment)
@@ -462,7 +453,9 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (served.ok()) {
       attachment.serves = candidate.name;
       attachment.only_here = OnlyHere(candidate);
-      if (attachment.board) {
+      // Where nobody had told it to serve, what an earlier run has left stands until it does.
+      if (attachment.board.has_value()) attachment.board->BeginAnew();
+      if (options.by_board && attachment.board.has_value()) {
         RETURN_IF_ERROR(attachment.board->Serves(PublicName(options, candidate)));
       }
       break;
@@ -472,9 +465,10 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   }
   if (attachment.link != nullptr) return attachment;
   attachment.link = agent::MakeGrpcLink(std::move(link));
-  if (!attachment.launch_token_file.empty() &&
-      !HasTakenPart(attachment.launch_token_file, options.node_name)) {
-    attachment.link = MakeLaunchLink(std::move(attachment.link), attachment.launch_token_file, say);
+  if (attachment.board.has_value()) {
+    attachment.link =
+        MakeLaunchLink(std::move(attachment.link), *attachment.board,
+                       {options.node_name, options.job.name(), options.serves == false, say});
   }
   return attachment;
 }

@@ -36,9 +36,9 @@ struct Attachment {
   // What --token-file gave, where it was named and is needed; it can be read but once where that is
   // the standard input.
   std::string token;
-  // The file with the launch's token, and what its nodes told each other; whoever serves removes
-  // both at the end, and leaves how the launch ended beside the token (launch_end.h). Empty,
-  // nothing: there is none.
+  // The file with the launch's token, and what its nodes tell each other without a connection;
+  // whoever serves removes both at the end, and leaves there how the launch ended. Empty, nothing:
+  // there is none.
   std::string launch_token_file;
   std::optional<LaunchBoard> board;
   // Address under which other nodes reach this one's workers.

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,7 +14,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -28,7 +26,6 @@
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
 #include "launcher/environment/launch_board.h"
-#include "launcher/environment/program.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/flags/run_options.h"
@@ -106,36 +103,29 @@ absl::Status MeetOtherNodes(const Settings& settings, const std::optional<v1::Jo
 }
 
 // Says why this node takes no part; where it was to serve, to the others of its launch too, which
-// wait for that unless a token of the user's own has told them that they share no home directory.
-int Refuse(const Settings& settings, const std::optional<Identity>& identity, int status,
-           absl::string_view why) {
+// hear that wherever they share its home directory. A token of the user's own does not say that
+// they do not.
+int Refuse(const std::optional<Identity>& identity, int status, absl::string_view why) {
   if (identity.has_value() && identity->serves == true && identity->nodes > 1 &&
-      !identity->launch.empty() &&
-      (identity->tasks > 0 || !settings.Get("token-file").has_value())) {
+      !identity->launch.empty()) {
     const absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(identity->launch);
     if (board.ok()) board->Fails(why);
   }
   return Fail(status, why);
 }
 
-// Not one that PATH has: that is another program.
-bool IsForPythonHere(const std::string& program, const std::string& working_dir) {
-  return IsForPython(std::filesystem::path(working_dir) / program) &&
-         (absl::StrContains(program, '/') || !IsOnPath(program));
-}
-
 // This node's share of the job, by the one launcher that does it.
 int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
-  if (!spec.ok()) return Refuse(settings, identity, kExitBadSpec, spec.status().message());
+  if (!spec.ok()) return Refuse(identity, kExitBadSpec, spec.status().message());
   if (identity.has_value()) {
     const absl::Status met = MeetOtherNodes(settings, *spec, *identity);
     const int status = absl::IsDeadlineExceeded(met) ? kExitUnavailable : kExitUsage;
     if (!met.ok()) return Fail(status, met.message());
   }
   const auto refuse = [&](int status, const absl::Status& why) {
-    return Refuse(settings, identity, status, why.message());
+    return Refuse(identity, status, why.message());
   };
   absl::StatusOr<RunOptions> options =
       ResolveRun(settings, *std::move(spec), identity, IsForPythonHere);

@@ -78,13 +78,19 @@ absl::Status CheckScript(const RunOptions& options) {
 
 // Why the kernel will say that there is no such file, or that it may not be executed, where one is:
 // what a person would look for next. Empty: no reason is seen.
-std::string WhyNotFound(const RunOptions& options) {
-  const std::string& program = options.job.command(0);
-  const std::filesystem::path path = std::filesystem::path(options.job.working_dir()) / program;
+std::string WhyNotFound(const v1::JobSpec& job) {
+  const std::string& program = job.command(0);
+  const std::filesystem::path path = std::filesystem::path(job.working_dir()) / program;
+  const bool by_path = absl::StrContains(program, '/');
   std::error_code error;
+  if (std::filesystem::is_directory(path, error) && (by_path || !IsOnPath(program, &job))) {
+    return absl::StrCat(program,
+                        " is a folder without __main__.py, so there is nothing in it to "
+                        "run; name the program's file");
+  }
   if (!std::filesystem::is_regular_file(path, error)) return "";
-  if (!absl::StrContains(program, '/')) {
-    if (IsOnPath(program, &options.job)) return "";
+  if (!by_path) {
+    if (IsOnPath(program, &job)) return "";
     return absl::StrCat(program, " is not on PATH; ./", program, " would be the one that is here");
   }
   if (access(path.c_str(), X_OK) != 0 && errno == EACCES) {
@@ -98,8 +104,7 @@ std::string WhyNotFound(const RunOptions& options) {
   const std::vector<std::string> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.empty()) return "";
-  const std::filesystem::path interpreter =
-      std::filesystem::path(options.job.working_dir()) / words[0];
+  const std::filesystem::path interpreter = std::filesystem::path(job.working_dir()) / words[0];
   if (access(interpreter.c_str(), F_OK) == 0) return "";
   return absl::StrCat(program, " is to be run by ", words[0], ", which is not there");
 }
@@ -162,11 +167,34 @@ bool IsOnPath(const std::string& program, const v1::JobSpec* job) {
   return false;
 }
 
+bool IsForPythonHere(const std::string& program, const std::string& working_dir) {
+  return IsForPython(std::filesystem::path(working_dir) / program) &&
+         (absl::StrContains(program, '/') || !IsOnPath(program));
+}
+
+std::string WhyNotHere(const v1::JobSpec& job, const std::string& program) {
+  const std::filesystem::path path = std::filesystem::path(job.working_dir()) / program;
+  std::error_code error;
+  // A macro is filled in for each worker.
+  if (absl::StrContains(program, "${") || !std::filesystem::is_directory(job.working_dir(), error))
+    return "";
+  const bool script = program != job.command(0);
+  if (script || absl::StrContains(program, '/')) {
+    if (access(path.c_str(), script ? R_OK : F_OK) != 0) {
+      return absl::StrCat(script ? "script " : "program ", program, ": ", strerror(errno),
+                          path == program ? "" : absl::StrCat(" (", path.string(), ")"));
+    }
+  } else if (!std::filesystem::exists(path, error) && !IsOnPath(program, &job)) {
+    return absl::StrCat("program ", program, ": it is neither on PATH nor in ", job.working_dir());
+  }
+  return script ? "" : WhyNotFound(job);
+}
+
 absl::Status CheckNode(RunOptions& options) {
   const bool of_cluster = options.part != 0;
   if (of_cluster) RETURN_IF_ERROR(CheckWorkingDir(options.job.working_dir()));
   RETURN_IF_ERROR(CheckScript(options));
-  const std::string missing = WhyNotFound(options);
+  const std::string missing = WhyNotFound(options.job);
   if (!missing.empty()) options.notices.push_back(missing);
   const std::string alone = WhyAlone(options);
   if (!alone.empty()) options.notices.push_back(alone);

@@ -364,6 +364,7 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
   service::ServerOptions listen;
   ASSIGN_OR_RETURN(listen.host, ServingAddress(hosts));
   listen.token = RandomToken();
+  listen.keeps_nothing = true;
   ASSIGN_OR_RETURN(const ResolvedEndpoint at, Resolve({listen.host, 1}));
   ASSIGN_OR_RETURN(listen.security, SecurityOf(options.tls_dir, options.insecure,
                                                FoundToken{listen.token}, at.loopback));

@@ -30,7 +30,6 @@
 #include "launcher/attach/attach.h"
 #include "launcher/attach/etcd.h"
 #include "launcher/attach/http.h"
-#include "launcher/attach/launch_end.h"
 #include "launcher/attach/local_control.h"
 #include "launcher/attach/loopback_token.h"
 #include "launcher/attach/security.h"
@@ -281,9 +280,7 @@ void LeaveEnd(const RunOptions& options, const Attachment& attachment, const v1:
   const bool serves = attachment.core != nullptr || attachment.replica != nullptr;
   if (!serves || verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return;
   absl::Status left;
-  if (!attachment.launch_token_file.empty()) {
-    left = LeaveLaunchEnd(attachment.launch_token_file, verdict);
-  }
+  if (attachment.board.has_value()) left = attachment.board->Ended(verdict);
   if (!options.state_dir.empty() && options.state_dir != kNoStateDir) {
     left.Update(agent::WriteVerdictFile(options.state_dir + "/verdict.json", verdict));
   }
@@ -312,7 +309,9 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
       Attach(options, etcd, [](const std::string& line) { Fail(0, line); });
   if (!attachment.ok()) {
     const bool usage = absl::IsInvalidArgument(attachment.status());
-    if (options.by_board && options.serves == true) TellTheOthers(options, attachment.status());
+    if (!options.launch.empty() && options.serves == true) {
+      TellTheOthers(options, attachment.status());
+    }
     // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.
     const int status = Fail(usage ? kExitUsage : kExitUnavailable, attachment.status().message());
     ended(status);
@@ -336,8 +335,8 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
   if (exit.ok()) LeaveEnd(options, *attachment, exit->verdict, display);
-  if (exit.ok() && !attachment->launch_token_file.empty()) {
-    NoteTakenPart(attachment->launch_token_file, options.node_name);
+  if (exit.ok() && attachment->board.has_value()) {
+    attachment->board->NoteTakenPart(options.node_name);
   }
   if (*dashboard != nullptr) {
     if (OnTerminals()) {

@@ -8,15 +8,18 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "agent/cluster/part_start.h"
 #include "base/exit_codes.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/log_follow.h"
+#include "launcher/commands/run_checks.h"
 #include "launcher/commands/slurm_submit.h"
 #include "launcher/display/json_text.h"
 #include "launcher/flags/run_options.h"
@@ -48,6 +51,17 @@ absl::StatusOr<std::string> WorkingDir(const std::string& path) {
   return absl::InvalidArgumentError(
       absl::StrCat("working_dir: the current directory: ", error.message(),
                    "; change to another one, or give the job's file an absolute working_dir"));
+}
+
+// With the folder, and the interpreter in front of the program, that each launcher will have.
+absl::StatusOr<v1::JobSpec> AsNodesHaveIt(const Settings& settings, v1::JobSpec spec) {
+  ASSIGN_OR_RETURN(const std::string working_dir, WorkingDir(spec.working_dir()));
+  spec.set_working_dir(working_dir);
+  ASSIGN_OR_RETURN(const std::vector<std::string> command,
+                   BuildCommand(settings, spec, {spec.command().begin(), spec.command().end()},
+                                IsForPythonHere(spec.command(0), working_dir)));
+  spec.mutable_command()->Assign(command.begin(), command.end());
+  return spec;
 }
 
 // Written by the signal handler.
@@ -85,6 +99,14 @@ int Run(const Parsed& parsed) {
                 absl::StrCat(parsed.rest[0], ": a job that is submitted needs a name"));
   }
   FillSpecDefaults(*spec);
+  const absl::StatusOr<v1::JobSpec> at_nodes = AsNodesHaveIt(*settings, *spec);
+  if (!at_nodes.ok()) return Fail(kExitUsage, at_nodes.status().message());
+  const std::string missing = WhyNotHere(*at_nodes, spec->command(0));
+  if (!missing.empty()) {
+    Fail(0, absl::StrCat(missing,
+                         "; it is submitted all the same, as its nodes may have other "
+                         "files than this machine"));
+  }
   const auto slurm = settings->Switch("slurm");
   if (!slurm.ok()) return Fail(kExitUsage, slurm.status().message());
   if (*slurm) {
@@ -95,14 +117,7 @@ int Run(const Parsed& parsed) {
     }
     return SubmitToSlurm({parsed.rest[0], *spec, *requeues, *json, *follow});
   }
-  // As each node's launcher will have it.
-  const auto command =
-      BuildCommand(*settings, *spec, {spec->command().begin(), spec->command().end()});
-  if (!command.ok()) return Fail(kExitUsage, command.status().message());
-  spec->mutable_command()->Assign(command->begin(), command->end());
-  const absl::StatusOr<std::string> working_dir = WorkingDir(spec->working_dir());
-  if (!working_dir.ok()) return Fail(kExitUsage, working_dir.status().message());
-  spec->set_working_dir(*working_dir);
+  *spec = *at_nodes;
   spec->mutable_logs()->set_dir((std::filesystem::path(spec->working_dir()) / spec->logs().dir())
                                     .lexically_normal()
                                     .string());

@@ -1,6 +1,7 @@
 #include "launcher/display/verdict_text.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ std::string Painted(bool color, absl::string_view sgr, absl::string_view text) {
 std::string CauseText(const v1::Failure& failure) {
   // Nothing of it was executed.
   if (failure.cause() == v1::EXEC_FAILED && !failure.has_exit()) return "could not begin";
+  if (failure.exit().exec_errno() == EADDRINUSE) return "port taken";
   std::string text = v1::FailureCause_Name(failure.cause());
   absl::AsciiStrToLower(&text);
   return absl::StrReplaceAll(text, {{"_", " "}});
@@ -159,9 +161,19 @@ std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style) {
 
 namespace {
 
+// In what the nodes differed, which comes last and is of no rank; empty: they did not.
+std::string TakeWhatDiffers(v1::Failure* failure) {
+  const int last = failure->evidence_size() - 1;
+  if (last < 0 || failure->evidence(last).rank() >= 0) return "";
+  const std::string differ = failure->evidence(last).summary();
+  failure->mutable_evidence()->RemoveLast();
+  return differ;
+}
+
 // What is known of the failure that ended the job.
 void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle& style) {
-  const v1::Failure& root = verdict.root_cause();
+  v1::Failure root = verdict.root_cause();
+  const std::string differ = TakeWhatDiffers(&root);
   const bool exited = root.has_exit();
   const bool said = !root.message().empty() && absl::StartsWith(verdict.message(), root.message());
   if (!said) {
@@ -182,6 +194,7 @@ void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle
                      RankSubdirectory(root.generation(), root.rank()), "/"));
   }
   if (!IsInTheEnd(root)) Ranks(text, root);
+  Row(text, "differ", differ);
   const std::string traceback = ErrorFileText(root.exit().error_json());
   if (!traceback.empty()) {
     Quote(text, "error", traceback, style.color);

@@ -1,5 +1,7 @@
 #include "launcher/display/verdict_text.h"
 
+#include <cerrno>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -68,6 +70,34 @@ TEST(VerdictTextTest, AProgramThatCannotBeStarted_IsNamed) {
   root.set_message("rank 3 on node1: cannot start ./x: No such file or directory");
   EXPECT_THAT(VerdictText(verdict, Style()),
               HasSubstr("failure): rank 3 on node1: cannot start ./x: No such file"));
+}
+
+TEST(VerdictTextTest, APortThatIsTaken_IsNoProgramThatCannotBeExecuted) {
+  v1::Verdict verdict = Failed();
+  v1::Failure& root = *verdict.mutable_root_cause();
+  root.set_cause(v1::EXEC_FAILED);
+  root.mutable_exit()->set_exec_errno(EADDRINUSE);
+  root.set_message("MASTER_PORT 4711 is taken on node1");
+  EXPECT_THAT(VerdictText(verdict, Style()), HasSubstr("  cause      port taken, generation 2\n"));
+}
+
+// The one hint, where node 1 was given an old file.
+TEST(VerdictTextTest, WhatTheNodesDifferIn_IsEvidenceOfNoRank) {
+  v1::Verdict verdict = Failed();
+  v1::Failure& root = *verdict.mutable_root_cause();
+  v1::RankEvidence differ;
+  differ.set_rank(-1);
+  differ.set_summary("the nodes run different commands: ./new on node0; ./old on node1");
+  const std::string line = "  differ     the nodes run different commands: ./new on node0; ./old";
+  *root.add_evidence() = differ;
+  EXPECT_THAT(VerdictText(verdict, Style()),
+              testing::AllOf(HasSubstr(line), Not(HasSubstr("where ranks were"))));
+  root.mutable_evidence(0)->set_rank(3);
+  root.mutable_evidence(0)->set_summary("waits for rank 1");
+  *root.add_evidence() = differ;
+  EXPECT_THAT(VerdictText(verdict, Style()),
+              testing::AllOf(HasSubstr(line), HasSubstr("    rank 3 on , waits for rank 1\n"),
+                             Not(HasSubstr("rank -1"))));
 }
 
 TEST(VerdictTextTest, Hang_SaysThatThereWasNoProgressInPlaceOfAnExitCode) {

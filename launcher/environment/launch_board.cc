@@ -29,6 +29,8 @@ namespace {
 
 constexpr char kServer[] = "server";
 constexpr char kNode[] = "node-";
+constexpr char kEnded[] = "ended";
+constexpr char kTookPart[] = "ran";
 constexpr absl::string_view kAt = "at ";
 constexpr absl::string_view kFailed = "failed ";
 // Between two looks: at first so much, later twice as much each time, up to the other.
@@ -38,7 +40,7 @@ constexpr absl::Duration kLastLook = absl::Milliseconds(500);
 constexpr absl::Duration kSlow = absl::Seconds(10);
 // What is older was left by another launch that had the same name; what is much older than that, by
 // one that nobody waits for any more.
-constexpr absl::Duration kOld = absl::Hours(1);
+constexpr absl::Duration kOld = kLaunchEndKept;
 constexpr absl::Duration kForgotten = absl::Hours(48);
 constexpr size_t kMaxLine = 4096;
 
@@ -57,7 +59,8 @@ bool IsOlder(absl::Duration age, const struct stat& directory, const struct stat
   return directory.st_mtime - file.st_mtime > absl::ToInt64Seconds(age);
 }
 
-// Launches that were killed, or that said why they failed, have left their files.
+// Launches that were killed, or that said why they failed, have left their files, and all how they
+// ended.
 void RemoveForgotten(const std::string& directory) {
   struct stat now = {};
   if (stat(directory.c_str(), &now) != 0) return;
@@ -66,10 +69,12 @@ void RemoveForgotten(const std::string& directory) {
   while (const dirent* const entry = readdir(entries)) {
     const absl::string_view name = entry->d_name;
     const absl::string_view kind = name.substr(std::min(name.size(), name.rfind('.') + 1));
-    if (kind != kServer && !absl::StartsWith(kind, kNode)) continue;
+    const bool of_the_end = kind == kEnded || kind == kTookPart;
+    if (!of_the_end && kind != kServer && !absl::StartsWith(kind, kNode)) continue;
     const std::string path = absl::StrCat(directory, "/", name);
     struct stat info = {};
-    if (lstat(path.c_str(), &info) == 0 && IsOlder(kForgotten, now, info)) unlink(path.c_str());
+    const absl::Duration kept = of_the_end ? kLaunchEndKept : kForgotten;
+    if (lstat(path.c_str(), &info) == 0 && IsOlder(kept, now, info)) unlink(path.c_str());
   }
   closedir(entries);
 }
@@ -79,6 +84,21 @@ std::string FirstLineOf(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+// When it was written, by the file server's clock; the past where it is not there.
+absl::Time WrittenAt(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 ? absl::TimeFromTimespec(info.st_mtim)
+                                        : absl::InfinitePast();
+}
+
+// By the file server's clock and this machine's: no file is written for the question.
+bool IsKept(const std::string& path) { return absl::Now() - WrittenAt(path) <= kLaunchEndKept; }
+
+absl::Status CannotServe(absl::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("the node that is to serve the rendezvous cannot: ", why));
 }
 
 class Waiting {
@@ -121,10 +141,10 @@ absl::StatusOr<LaunchBoard> LaunchBoard::Open(const std::string& launch) {
 
 // Whole: it is written under another name first.
 absl::Status LaunchBoard::Write(const std::string& name, absl::string_view text) const {
-  const std::string path = absl::StrCat(directory_, "/", launch_, ".", name);
+  const std::string path = PathOf(name);
   const std::string draft = absl::StrCat(path, ".new-", getpid());
   std::ofstream file(draft, std::ios::binary);
-  file << text << "\n";
+  file << text;
   file.close();
   if (file && rename(draft.c_str(), path.c_str()) == 0) {
     RemoveForgotten(directory_);
@@ -158,7 +178,8 @@ std::vector<std::pair<std::string, std::string>> LaunchBoard::Read(absl::string_
 
 absl::StatusOr<std::vector<LaunchBoard::Node>> LaunchBoard::Meet(const Node& own, uint32_t tasks,
                                                                  absl::Duration patience) const {
-  RETURN_IF_ERROR(Write(absl::StrCat(kNode, own.task), absl::StrCat(own.tasks, " ", own.name)));
+  RETURN_IF_ERROR(
+      Write(absl::StrCat(kNode, own.task), absl::StrCat(own.tasks, " ", own.name, "\n")));
   std::vector<Node> nodes;
   Waiting waiting(directory_, patience);
   do {
@@ -191,30 +212,32 @@ absl::StatusOr<std::vector<LaunchBoard::Node>> LaunchBoard::Meet(const Node& own
 }
 
 absl::Status LaunchBoard::Serves(absl::string_view at) const {
-  return Write(kServer, absl::StrCat(kAt, at));
+  return Write(kServer, absl::StrCat(kAt, at, "\n"));
 }
 
 void LaunchBoard::Fails(absl::string_view why) const {
   // Where even that cannot be written the others hear nothing until they have waited enough.
-  Write(kServer, absl::StrCat(kFailed, why.substr(0, kMaxLine))).IgnoreError();
+  Write(kServer, absl::StrCat(kFailed, why.substr(0, kMaxLine), "\n")).IgnoreError();
 }
 
 absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
-                                                     const std::function<bool()>& over,
+                                                     const std::string& node,
                                                      const std::function<void()>& slow) const {
   bool said_slow = false;
   Waiting waiting(directory_, patience);
   do {
     for (const auto& [name, line] : Read(kServer)) {
       absl::string_view text = line;
-      if (!name.empty()) continue;
-      if (absl::ConsumePrefix(&text, kAt)) return std::string(text);
-      if (absl::ConsumePrefix(&text, kFailed)) {
-        return absl::UnavailableError(
-            absl::StrCat("the node that is to serve the rendezvous cannot: ", text));
-      }
+      if (name.empty() && absl::ConsumePrefix(&text, kAt)) return std::string(text);
     }
-    if (over()) return absl::NotFoundError(absl::StrCat("launch ", launch_, " has ended"));
+    const absl::Status failed = Failure(node);
+    if (!failed.ok()) {
+      NoteTakenPart(node);
+      return failed;
+    }
+    if (!HasTakenPart(node) && End().ok()) {
+      return absl::NotFoundError(absl::StrCat("launch ", launch_, " has ended"));
+    }
     if (!said_slow && waiting.So() >= kSlow) slow();
     said_slow = said_slow || waiting.So() >= kSlow;
   } while (waiting.Again());
@@ -225,10 +248,48 @@ absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
       "FILE' and add --token-file FILE"));
 }
 
+absl::Status LaunchBoard::Failure(const std::string& node) const {
+  const std::string path = PathOf(kServer);
+  const std::string line = FirstLineOf(path);
+  absl::string_view why = line;
+  if (!absl::ConsumePrefix(&why, kFailed) || !IsKept(path)) return absl::OkStatus();
+  const absl::Time heard = WrittenAt(PathOf(absl::StrCat(node, ".", kTookPart)));
+  return WrittenAt(path) <= heard ? absl::OkStatus() : CannotServe(why);
+}
+
+absl::Status LaunchBoard::Ended(const v1::Verdict& verdict) const {
+  return Write(kEnded, verdict.SerializeAsString());
+}
+
+absl::StatusOr<v1::Verdict> LaunchBoard::End() const {
+  const std::string path = PathOf(kEnded);
+  v1::Verdict verdict;
+  std::ifstream file(path, std::ios::binary);
+  if (file && IsKept(path) && verdict.ParseFromIstream(&file) &&
+      verdict.outcome() != v1::JOB_PHASE_UNSPECIFIED) {
+    return verdict;
+  }
+  return absl::NotFoundError(absl::StrCat("there is no ", path, " of this launch"));
+}
+
+void LaunchBoard::NoteTakenPart(const std::string& node) const {
+  // Without it the next run may take this one's end for its own, which it says then.
+  Write(absl::StrCat(node, ".", kTookPart), "").IgnoreError();
+}
+
+bool LaunchBoard::HasTakenPart(const std::string& node) const {
+  return access(PathOf(absl::StrCat(node, ".", kTookPart)).c_str(), F_OK) == 0;
+}
+
+void LaunchBoard::BeginAnew() const {
+  unlink(PathOf(kEnded).c_str());
+  if (absl::StartsWith(FirstLineOf(PathOf(kServer)), kFailed)) unlink(PathOf(kServer).c_str());
+}
+
 void LaunchBoard::Remove() const {
   for (const char* const prefix : {kServer, kNode}) {
     for (const auto& [name, line] : Read(prefix)) {
-      unlink(absl::StrCat(directory_, "/", launch_, ".", prefix, name).c_str());
+      unlink(PathOf(absl::StrCat(prefix, name)).c_str());
     }
   }
 }

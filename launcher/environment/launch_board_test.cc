@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
@@ -24,8 +25,6 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr absl::Duration kShort = absl::Milliseconds(50);
 
-bool NotOver() { return false; }
-
 class LaunchBoardTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -33,9 +32,19 @@ class LaunchBoardTest : public ::testing::Test {
     ASSERT_NE(mkdtemp(home.data()), nullptr);
     setenv("HOME", home.c_str(), 1);
     home_ = home;
+    verdict_.set_job("j");
+    verdict_.set_outcome(v1::FAILED);
+    verdict_.set_exit_status(7);
   }
   static LaunchBoard Board() { return *LaunchBoard::Open("mpi-7"); }
+  void MakeOld(const std::string& file) {
+    const timespec then = absl::ToTimespec(absl::Now() - kLaunchEndKept - absl::Minutes(1));
+    const timespec times[] = {then, then};
+    ASSERT_EQ(utimensat(AT_FDCWD, (home_ + "/.cadre/mpi-7" + file).c_str(), times, 0), 0);
+  }
+
   std::string home_;
+  v1::Verdict verdict_;
 };
 
 TEST_F(LaunchBoardTest, NodesCountTogether_InTheOrderOfTheirTasks) {
@@ -67,31 +76,101 @@ TEST_F(LaunchBoardTest, WhoDoesNotCome_IsMissed) {
 TEST_F(LaunchBoardTest, TheOthersHearWhereItServes) {
   const LaunchBoard board = Board();
   absl::StatusOr<std::string> at;
-  std::thread other([&] { at = board.AwaitServer(kLong, NotOver, [] {}); });
+  std::thread other([&] { at = board.AwaitServer(kLong, "n2", [] {}); });
   ASSERT_OK(board.Serves("10.0.0.1:2345"));
   other.join();
   ASSERT_OK(at);
   EXPECT_EQ(*at, "10.0.0.1:2345");
   board.Remove();
   EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
-  EXPECT_THAT(board.AwaitServer(kShort, NotOver, [] {}),
+  EXPECT_THAT(board.AwaitServer(kShort, "n2", [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("home directory")));
 }
 
 TEST_F(LaunchBoardTest, TheOthersHearWhyItCannotServe) {
   const LaunchBoard board = Board();
   board.Fails("no such script");
-  EXPECT_THAT(board.AwaitServer(kLong, NotOver, [] {}),
+  EXPECT_THAT(board.AwaitServer(kLong, "n2", [] {}),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot: no such script")));
   // Another launch with such a name.
-  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->AwaitServer(kShort, NotOver, [] {}),
+  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->AwaitServer(kShort, "n2", [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("mpi-7.r1")));
 }
 
+// A first node without the script; the second run of the script that started both has one.
+TEST_F(LaunchBoardTest, WhyItCannotServe_IsOfOneRun) {
+  const LaunchBoard board = Board();
+  EXPECT_OK(board.Failure("n2"));
+  board.Fails("no such script");
+  EXPECT_THAT(board.Failure("n2"),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot: no such script")));
+  board.NoteTakenPart("n2");
+  EXPECT_OK(board.Failure("n2"));
+  EXPECT_THAT(board.AwaitServer(kShort, "n2", [] {}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(board.AwaitServer(kLong, "n3", [] {}), StatusIs(absl::StatusCode::kUnavailable))
+      << "a node that has not heard it";
+  MakeOld(".server");
+  EXPECT_OK(board.Failure("n4"));
+  board.Fails("again");
+  EXPECT_THAT(board.Failure("n4"), StatusIs(absl::StatusCode::kUnavailable));
+  board.BeginAnew();
+  EXPECT_OK(board.Failure("n4"));
+}
+
+TEST_F(LaunchBoardTest, WhoServesOnceMore_TakesNothingBackOfWhere) {
+  const LaunchBoard board = Board();
+  ASSERT_OK(board.Serves("10.0.0.1:2345"));
+  board.BeginAnew();
+  EXPECT_OK(board.AwaitServer(kLong, "n2", [] {}));
+  EXPECT_OK(board.Failure("n2"));
+}
+
 TEST_F(LaunchBoardTest, WhoComesAfterTheEnd_DoesNotWait) {
-  EXPECT_THAT(Board().AwaitServer(
-                  kLong, [] { return true; }, [] {}),
+  const LaunchBoard board = Board();
+  ASSERT_OK(board.Ended(verdict_));
+  EXPECT_THAT(board.AwaitServer(kLong, "n2", [] {}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("mpi-7 has ended")));
+  ASSERT_OK(board.End());
+  EXPECT_EQ(board.End()->exit_status(), 7);
+  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->End(), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LaunchBoardTest, WhoServesBeginsWithoutAnEnd) {
+  ASSERT_OK(Board().Ended(verdict_));
+  Board().BeginAnew();
+  EXPECT_THAT(Board().End(), StatusIs(absl::StatusCode::kNotFound));
+}
+
+// A script that calls `cadre run` twice in one step.
+TEST_F(LaunchBoardTest, WhoTookPartIsNotTooLateForTheNextRun) {
+  const LaunchBoard board = Board();
+  ASSERT_OK(board.Ended(verdict_));
+  board.NoteTakenPart("n1");
+  EXPECT_TRUE(board.HasTakenPart("n1"));
+  EXPECT_FALSE(board.HasTakenPart("n2"));
+  EXPECT_FALSE(LaunchBoard::Open("mpi-7.r1")->HasTakenPart("n1"));
+  EXPECT_THAT(board.AwaitServer(kShort, "n1", [] {}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(board.AwaitServer(kShort, "n2", [] {}), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LaunchBoardTest, OldEndsAreNotBelievedAndRemoved) {
+  const LaunchBoard board = Board();
+  ASSERT_OK(board.Ended(verdict_));
+  board.NoteTakenPart("n1");
+  std::ofstream(board.TokenFile()) << "token";
+  for (const char* const file : {".ended", ".n1.ran", ".token"}) MakeOld(file);
+  EXPECT_THAT(board.End(), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(LaunchBoard::Open("mpi-8")->Ended(verdict_));
+  EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.ended"));
+  EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.n1.ran"));
+  EXPECT_TRUE(std::filesystem::exists(board.TokenFile())) << "its launch may be running";
+}
+
+TEST_F(LaunchBoardTest, WhatIsBrokenIsNoEnd) {
+  std::ofstream(home_ + "/.cadre/mpi-7.ended") << "\xff\xff";
+  EXPECT_THAT(Board().End(), StatusIs(absl::StatusCode::kNotFound));
 }
 
 // Process ids, of which launches are named, come again.
@@ -100,7 +179,7 @@ TEST_F(LaunchBoardTest, WhatAnEarlierLaunchLeft_IsNotBelieved) {
   ASSERT_OK(board.Serves("10.0.0.1:2345"));
   const timespec old[2] = {{1, 0}, {1, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (home_ + "/.cadre/mpi-7.server").c_str(), old, 0), 0);
-  EXPECT_THAT(board.AwaitServer(kShort, NotOver, [] {}),
+  EXPECT_THAT(board.AwaitServer(kShort, "n2", [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
   // Whoever comes next takes it away.
   ASSERT_OK(LaunchBoard::Open("mpi-8")->Serves("10.0.0.1:2345"));

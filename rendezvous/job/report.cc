@@ -1,6 +1,7 @@
 #include "rendezvous/job/report.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <set>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/duration.h"
 #include "base/text.h"
+#include "rendezvous/state/limits.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/job_phase.h"
 #include "rpc/limits.h"
@@ -26,6 +28,18 @@ constexpr size_t kMaxCallBytes = 128;
 constexpr size_t kMaxVersions = 4;
 // Of a command, which may have a thousand arguments.
 constexpr size_t kMaxProgramText = 300;
+
+// No program fails with this: its agent found somebody else at the port where ranks were to meet.
+bool IsTakenPort(const v1::WorkerExit& exit) { return exit.exec_errno() == EADDRINUSE; }
+
+// `exit` says which port it is and, where the agent knows that, who has it.
+std::string TakenPortText(const v1::WorkerExit& exit, const std::string& node) {
+  const std::string taken =
+      exit.ended_with().empty() ? absl::StrCat(exit.exec_step(), " is taken") : exit.ended_with();
+  return absl::StrCat(OneLine(taken, kMaxEvidenceBytes), " on ", node,
+                      ", so no worker was started there; give another --master-port, or none to "
+                      "have a free one");
+}
 
 std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
   const std::string error = ErrnoText(exit.exec_errno());
@@ -94,6 +108,17 @@ std::string VersionsText(const v1::ProgramVersions& versions) {
                       versions.torch().empty() ? "" : ", PyTorch ", versions.torch());
 }
 
+// Whether that has to do with the failure only a person can tell.
+void AddNodesDiffer(const state::Job& job, v1::Failure* failure) {
+  const std::string differ = NodesDiffer(job);
+  if (differ.empty()) return;
+  if (failure->evidence_size() >= state::kMaxEvidence) failure->mutable_evidence()->RemoveLast();
+  v1::RankEvidence* const evidence = failure->add_evidence();
+  evidence->set_rank(-1);
+  evidence->set_local_rank(-1);
+  evidence->set_summary(OneLine(differ, state::kMaxMessageBytes));
+}
+
 }  // namespace
 
 v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member,
@@ -125,7 +150,8 @@ v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member,
   const std::string who = rpc::WorkerName(failure.rank(), local_rank, member.node());
   const std::string how = HowItEnded(job, failure);
   failure.set_message(
-      Shortened(failure.cause() == v1::EXEC_FAILED
+      Shortened(IsTakenPort(exit) ? TakenPortText(exit, member.node())
+                : failure.cause() == v1::EXEC_FAILED
                     ? absl::StrCat(who, ": ", how)
                     : absl::StrCat(who, " ", how, " in generation ", job.generation.number()),
                 state::kMaxMessageBytes));
@@ -169,6 +195,9 @@ v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobP
   verdict.set_message(Shortened(message, state::kMaxMessageBytes));
   verdict.set_exit_status(exit_status);
   if (root_cause.has_value()) *verdict.mutable_root_cause() = *root_cause;
+  if (outcome == v1::FAILED && root_cause.has_value() && job.phase() != v1::GATHERING) {
+    AddNodesDiffer(job, verdict.mutable_root_cause());
+  }
   // A job that ends while it gathers has its last generation among the earlier ones.
   if (job.phase() != v1::GATHERING && root_cause.has_value()) {
     *verdict.mutable_collateral() = job.generation.saved.stop().collateral();

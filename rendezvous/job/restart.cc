@@ -122,6 +122,8 @@ int ExitStatusFor(const v1::Failure& failure) {
     case v1::CANCELLED:
       return kExitSignalBase + (exit.signal() > 0 ? exit.signal() : SIGINT);
     case v1::EXEC_FAILED:
+      // The port where ranks were to meet: the program is right, and its place on this node taken.
+      if (exit.exec_errno() == EADDRINUSE) return kExitUnavailable;
       return exit.exec_errno() == ENOENT ? kExitNotFound : kExitNotExecutable;
     default:
       break;

@@ -216,6 +216,8 @@ TEST(RestartTest, ExitStatuses) {
   EXPECT_EQ(ExitStatusFor(exec), 127);
   exec.mutable_exit()->set_exec_errno(EACCES);
   EXPECT_EQ(ExitStatusFor(exec), 126);
+  exec.mutable_exit()->set_exec_errno(EADDRINUSE);
+  EXPECT_EQ(ExitStatusFor(exec), 69);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Methods of Job: nodes tell of their workers: started, ended, gave up, hang, all gone.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <utility>
 #include <vector>
@@ -242,7 +243,10 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   if (FailedBefore(failure, state_.generation)) return FailWorker(failure);
   // A worker that a stop order ended is no evidence of anything.
   const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
-  failure.set_collateral((!stopped_by_us && !asked_to) || failure.cause() == v1::HANG);
+  // A port that is taken is one failure, for however many workers it was.
+  const bool taken_port = exit.exec_errno() == EADDRINUSE;
+  failure.set_collateral((!stopped_by_us && !asked_to && !taken_port) ||
+                         failure.cause() == v1::HANG);
   out_.Commit(WorkerEnded(state_, rank, failure, context_.now));
 }
 

@@ -27,6 +27,7 @@ struct Door {
   v1::Rendezvous::AsyncService& service;
   CallThreads& threads;
   const Admission& admission;
+  const char* greeting;
 };
 
 // At most one read and one write are in flight. Reactions run on the call threads and only decode,
@@ -157,7 +158,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
       const absl::MutexLock lock(&mutex_);
       if (!finished_) {
         // Tells the node that it has reached a server of ours, before anything is said.
-        context_.AddInitialMetadata(rpc::kServerMetadata, "1");
+        context_.AddInitialMetadata(rpc::kServerMetadata, door_.greeting);
         stream_.SendInitialMetadata(Begin(&opened_));
         return StartRead();
       }
@@ -323,8 +324,8 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
 }  // namespace
 
 void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
-                      const Admission& admission) {
-  std::make_shared<NodeStream>(Door{service, threads, admission})->Await();
+                      const Admission& admission, const char* greeting) {
+  std::make_shared<NodeStream>(Door{service, threads, admission, greeting})->Await();
 }
 
 }  // namespace cadre::service

@@ -22,9 +22,9 @@ inline constexpr size_t kWaitingBytesMax = 16 << 20;
 inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
 // Serves every stream that comes, until the server is shut down. Service, threads and admission
-// must outlive the server.
+// must outlive the server. `greeting`: what it says of itself, a value of rpc::kServerMetadata.
 void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
-                      const Admission& admission);
+                      const Admission& admission, const char* greeting);
 
 }  // namespace cadre::service
 

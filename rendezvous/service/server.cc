@@ -237,7 +237,8 @@ struct Server::Impl {
   }
 
   void Serve() {
-    ServeNodeStreams(rendezvous, *threads, admission);
+    ServeNodeStreams(rendezvous, *threads, admission,
+                     options.keeps_nothing ? rpc::kServerEndsWithLauncher : rpc::kServerReturns);
     ServeStore(store, *threads, admission);
     ServeControl(control, *threads, admission);
     threads->Start();

@@ -23,6 +23,9 @@ struct ServerOptions {
   // Where it was read; empty: it does not change.
   std::string token_file;
   rpc::TransportSecurity security;
+  // What this server knows is nowhere else, and is gone when its process ends. Nodes are told, so
+  // that they do not wait for one that comes back.
+  bool keeps_nothing = false;
   // May be null. One line for each change of token or certificates, and for callers who are refused
   // (refusal_log.h). From any thread.
   std::function<void(const std::string&)> log;

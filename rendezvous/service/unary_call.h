@@ -56,7 +56,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     ++under_way_;
     if (!answer.ok()) {
       // By which the caller knows that this is no word of gRPC's.
-      context_.AddTrailingMetadata(rpc::kServerMetadata, "1");
+      context_.AddTrailingMetadata(rpc::kServerMetadata, rpc::kServerReturns);
       return writer_.FinishWithError(rpc::ToGrpcStatus(answer.status()), &finished_);
     }
     reply_ = *std::move(answer);

@@ -186,6 +186,7 @@ class Player {
     v1::WorkerExited* exited = message.mutable_worker_exited();
     exited->mutable_exit()->set_exec_errno(line->Number("errno", 0));
     if (line->Has("errno")) exited->set_cause(v1::EXEC_FAILED);
+    if (line->Has("step")) exited->mutable_exit()->set_exec_step(line->Text("step"));
     exited->set_late(line->Text("late") == "yes");
     if (line->Text("lost_peer") == "yes") {
       exited->mutable_exit()->set_last_lines(

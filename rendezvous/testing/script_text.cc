@@ -19,6 +19,9 @@ std::string VerdictText(const v1::Verdict& verdict) {
                    verdict.message(), "\"");
   if (verdict.has_root_cause()) {
     absl::StrAppend(&text, " root=", v1::FailureCause_Name(verdict.root_cause().cause()));
+    for (const v1::RankEvidence& evidence : verdict.root_cause().evidence()) {
+      if (evidence.rank() < 0) absl::StrAppend(&text, " differ=\"", evidence.summary(), "\"");
+    }
   }
   if (verdict.collateral_size() > 0)
     absl::StrAppend(&text, " collateral=", verdict.collateral_size());

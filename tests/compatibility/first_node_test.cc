@@ -85,6 +85,29 @@ class FirstNodeTest : public testing::Test {
     EXPECT_THAT(second.standard_output(), HasSubstr("rank 1 of 2"));
   }
 
+  // Without one, and with one.
+  std::vector<std::vector<std::string>> tokens() const {
+    const std::string token = home_ + "/token";
+    if (!std::filesystem::exists(token)) {
+      EXPECT_OK(WriteTokenFile(token, RandomToken()));
+    }
+    return {{}, {"--token-file", token}};
+  }
+  static std::vector<std::string> Joined(std::vector<std::string> first,
+                                         const std::vector<std::string>& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
+  // Both end, and the other one says why the first does not serve.
+  void ExpectTheOtherHears(Process& first, Process& second, const std::string& why) {
+    EXPECT_GT(first.Wait(kSoon).value_or(0), 0) << Said(first);
+    EXPECT_EQ(second.Wait(kSoon), 69) << Said(second);
+    EXPECT_THAT(
+        second.standard_error(),
+        AllOf(HasSubstr("the node that is to serve the rendezvous cannot: "), HasSubstr(why)));
+    std::filesystem::remove_all(home_ + "/.cadre");
+  }
+
   const std::vector<std::string> program_ = {"sh", "-c", "echo rank $RANK of $WORLD_SIZE"};
   const std::string home_ = MakeTempDir("home");
   static absl::Status* entered_;
@@ -117,19 +140,39 @@ TEST_F(FirstNodeTest, ItsNameIsNotItsOwn_TheOthersHearItsAddress) {
   }
 }
 
-// A script that is not there; a state that cannot be kept, which shows when it is to serve.
+// A script that is not there; a state that cannot be kept, which shows when it is to serve. With a
+// token of the user's own too, which says nothing of the home directory.
 TEST_F(FirstNodeTest, ItCannotServe_TheOthersHearWhyAtOnce) {
-  for (const std::vector<std::string>& wrong :
-       {std::vector<std::string>{"absent.py"}, {"--state-dir", "/proc/absent", "true"}}) {
-    const auto second = Start(1, program_);
-    const auto first = Start(0, wrong);
-    EXPECT_GT(first->Wait(kSoon).value_or(0), 0) << Said(*first);
-    EXPECT_EQ(second->Wait(kSoon), 69) << Said(*second);
-    EXPECT_THAT(
-        second->standard_error(),
-        AllOf(HasSubstr("the node that is to serve the rendezvous cannot: "), HasSubstr("absent")));
-    std::filesystem::remove_all(home_ + "/.cadre");
+  for (const std::vector<std::string>& token : tokens()) {
+    for (const std::vector<std::string>& wrong :
+         {std::vector<std::string>{"absent.py"}, {"--state-dir", "/proc/absent", "true"}}) {
+      const auto second = Start(1, Joined(token, program_));
+      const auto first = Start(0, Joined(token, wrong));
+      ExpectTheOtherHears(*first, *second, "absent");
+    }
   }
+}
+
+// The others go to the name that they know, so it can serve nowhere else.
+TEST_F(FirstNodeTest, ItsNameIsNotItsOwnAndAllHaveAToken_TheOthersHearThat) {
+  const std::vector<std::string> all = Joined(tokens()[1], program_);
+  const std::map<std::string, std::string> list = {{"SLURM_STEP_NODELIST", "node3,node2"}};
+  const auto second = Start(1, all, list);
+  const auto first = Start(0, all, list);
+  ExpectTheOtherHears(*first, *second, "is no address of it");
+}
+
+// A step's script that tries again: what the first node said before is not said of this run.
+TEST_F(FirstNodeTest, ItCanServeTheNextTime) {
+  const std::vector<std::string> all = Joined(tokens()[1], program_);
+  auto second = Start(1, all);
+  auto first = Start(0, Joined(tokens()[1], {"absent.py"}));
+  EXPECT_EQ(second->Wait(kSoon), 69) << Said(*second);
+  EXPECT_TRUE(first->Wait(kSoon).has_value()) << Said(*first);
+  second = Start(1, all);
+  EXPECT_TRUE(second->WaitForLine("waiting for the rendezvous").has_value()) << Said(*second);
+  first = Start(0, all);
+  ExpectBothRan(*first, *second);
 }
 
 // Where all know the port from elsewhere it cannot be another one. First this node is told to

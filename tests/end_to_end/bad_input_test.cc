@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -185,6 +186,41 @@ TEST(GoneDirectoryTest, OfASubmissionOrAnAgent_Status64AndSaysSo) {
   const auto agent = RunBelowADirectoryThatIsGone({"agent", "--tls-dir", "x"});
   EXPECT_EQ(agent->Wait(), 64) << Said(*agent);
   EXPECT_THAT(agent->standard_error(), HasSubstr("--tls-dir: the current directory: No such"));
+}
+
+// Each node would say it of each of its workers, after it was waited for. What is there is not
+// spoken of, and neither are files of nodes whose folder is not on this machine.
+TEST(SubmissionTest, AProgramThatIsNotHere_OneLineSaysSo) {
+  const std::filesystem::path folder = MakeTempDir("job");
+  std::filesystem::create_directories(folder / "empty");
+  std::filesystem::create_directories(folder / "package");
+  std::ofstream(folder / "package/__main__.py") << "pass\n";
+  std::ofstream(folder / "train.py") << "pass\n";
+  std::ofstream(folder / "text") << "#!/bin/sh\n";
+  const auto submit = [&](const std::string& program, const std::string& working_dir) {
+    const std::string job = WriteFile(
+        "job.yaml",
+        absl::StrCat("name: j\nworking_dir: ", working_dir, "\ncommand: [", program, ", \"1\"]\n"));
+    const auto run = StartCadre({"submit", job, "--server", absl::StrCat("127.0.0.1:", FreePort()),
+                                 "--token-file", folder / "absent"});
+    EXPECT_TRUE(run->Wait().has_value()) << Said(*run);
+    return run->standard_error();
+  };
+  const std::string all_the_same = "; it is submitted all the same, as its nodes may have other";
+  for (const auto& [program, why] : std::map<std::string, std::string>{
+           {"./absent", "program ./absent: No such file or directory ("},
+           {"absent-program", "program absent-program: it is neither on PATH nor in "},
+           {"absent.py", "script absent.py: No such file or directory ("},
+           {"empty", "empty is a folder without __main__.py"},
+           {"text", "text is not on PATH; ./text would be"},
+           {"./text", "./text may not be executed"}}) {
+    EXPECT_THAT(submit(program, folder),
+                AllOf(HasSubstr("cadre: " + why), HasSubstr(all_the_same)));
+    EXPECT_THAT(submit(program, "/nonexistent"), Not(HasSubstr(all_the_same))) << program;
+  }
+  for (const char* const program : {"package", "train.py", "sh", "/bin/sh", "'${local_rank}.py'"}) {
+    EXPECT_THAT(submit(program, folder), Not(HasSubstr(all_the_same))) << program;
+  }
 }
 
 std::unique_ptr<Process> RunBelowADirectoryThatIsNoText(const std::vector<std::string>& arguments) {

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -12,11 +13,16 @@
 namespace cadre {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
 constexpr absl::Duration kLease = absl::Seconds(10);
 // It takes 0.3 s (docs/faults.md, Measured); a machine that is busy with other tests adds to that,
 // and still nobody waits for the lease of a node whose connection has ended: a third of it.
 constexpr absl::Duration kNextGenerationWithin = absl::Milliseconds(3300);
 constexpr absl::Duration kPatience = absl::Seconds(60);
+// Less than --orphan-timeout, for which one waits for a server that may come back.
+constexpr absl::Duration kSoon = absl::Seconds(20);
 
 class NodeLostTest : public testing::Test {
  protected:
@@ -85,6 +91,33 @@ TEST_F(NodeLostTest, StrictFencing_ALauncherThatStandsStillHasNoWorkersWhenTheOt
       << Said(*nodes_[2]);
   EXPECT_TRUE(nodes_[2]->WaitForLine("reached the rendezvous", kPatience).has_value())
       << Said(*nodes_[2]);
+}
+
+// It has served, and kept no state: nobody will ever say how the job ended.
+TEST(ServingLauncherKilledTest, AnotherOneEndsWithItsWorkersAndSaysWhatItKnows) {
+  for (const int status : {3, 0}) {
+    const int port = FreePort();
+    const std::string end = MakeTempDir("end") + "/now";
+    const auto start = [&](int node) {
+      return StartNode(port, "2", node,
+                       {"--nproc-per-node", "1", "--", "/bin/sh", "-c",
+                        absl::StrCat("echo it works; until [ -e ", end,
+                                     " ]; do sleep 0.02; done; exit ", status)});
+    };
+    const auto serves = start(0);
+    ASSERT_TRUE(serves->WaitForLine("serving the rendezvous", kPatience)) << Said(*serves);
+    const auto other = start(1);
+    ASSERT_TRUE(other->WaitForLine("it works", kPatience)) << Said(*other);
+    serves->Kill(SIGKILL);
+    ASSERT_TRUE(other->WaitForLine("lost the rendezvous server", kPatience)) << Said(*other);
+    std::ofstream(end) << "now";
+    EXPECT_EQ(other->Wait(kSoon), 69) << Said(*other);
+    const std::string said = other->standard_error();
+    EXPECT_EQ(said.find("lost the rendezvous"), said.rfind("lost the rendezvous")) << said;
+    EXPECT_THAT(said, AllOf(HasSubstr("is gone, and with it how the job ended: "),
+                            HasSubstr(status == 0 ? "the workers of this node had all succeeded"
+                                                  : "exited with status 3")));
+  }
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ function showVerdict(job) {
   box.className = phaseName(outcome);
   const lines = [element('strong', {}, `${phaseName(outcome)}${message && `: ${message}`}`)];
   for (const evidence of cause?.evidence || []) {
-    lines.push(element('div', {}, `rank ${evidence.rank} on ${evidence.node}: ${evidence.summary}`));
+    // What the nodes differ in is of no rank.
+    const whose = evidence.rank < 0 ? '' : `rank ${evidence.rank} on ${evidence.node}: `;
+    lines.push(element('div', {}, `${whose}${evidence.summary}`));
   }
   if (cause?.exit?.last_lines) lines.push(element('pre', {}, asShown(cause.exit.last_lines)));
   if (cause && cause.rank >= 0) {
