@@ -187,6 +187,25 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoPoll) {
   (*disk)->GoOn();
 }
 
+// A reader that stands still, as a pager that is left alone, is no hang of those that print.
+TEST_F(NodeWorkersTest, NobodyIsSilentWhoseOutputIsNotTaken) {
+  options_.core.join.mutable_spec()->mutable_timeouts()->mutable_silence()->set_seconds(60);
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  const MonoTime begin = MonoNow();
+  workers_->Poll(begin + absl::Seconds(1));
+  EXPECT_THAT(Of<WorkerWrote>(), SizeIs(0));
+  workers_->ReadOutput(false);
+  workers_->Poll(begin + absl::Seconds(2));
+  EXPECT_THAT(Of<WorkerWrote>(), SizeIs(2));
+  workers_->ReadOutput(true);
+  workers_->Poll(begin + absl::Seconds(3));
+  EXPECT_THAT(Of<WorkerWrote>(), SizeIs(2));
+  workers_->Stop({1, absl::ZeroDuration()});
+  Wait<AllGone>(1);
+}
+
 TEST_F(NodeWorkersTest, ALogDirectoryThatIsLostLaterEndsNoJob) {
   Run("exec sleep 1000");
   workers_->Start(Assignment(1));

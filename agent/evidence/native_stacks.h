@@ -25,9 +25,10 @@ std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<boo
 std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTime deadline,
                      const std::atomic<bool>& cancelled);
 
-// What any program prints, with its arguments; else as above. When it returns, the program and what
-// it started, as far as that is in its process group, are gone and waited for: a killed gdb leaves
-// a child of its own to whoever is the subreaper, and that is this process.
+// Runs any program with these arguments and returns what it prints, within the same limits. When it
+// returns, the program and what it started, as far as that is in its process group, are gone and
+// waited for: a killed gdb leaves a child of its own to whoever is the subreaper, and that is this
+// process.
 std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,
                          const std::atomic<bool>& cancelled);
 

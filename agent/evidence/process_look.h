@@ -34,7 +34,7 @@ std::map<pid_t, std::vector<pid_t>> FindSessions(const std::set<pid_t>& workers)
 // gone counts as nothing.
 int64_t BusyNs(const std::vector<pid_t>& processes);
 
-// `cores` is left for the caller, who has looked twice.
+// Leaves `cores` at 0: it takes two looks, which the caller has.
 ProcessLook LookAt(const std::vector<pid_t>& processes);
 
 // A line for each thread of a process: state, wchan; and its kernel stack (for root).

@@ -15,8 +15,8 @@
 
 namespace cadre::agent {
 
-// Of so many figures of the program's own, with names of letters, digits, '_', '.' and '/', so long
-// at most.
+// A line may have so many figures of the program's own. Their names have letters, digits, '_', '.'
+// and '/', and are so long at most.
 inline constexpr size_t kMaxMetrics = 8;
 inline constexpr size_t kMaxMetricName = 32;
 

@@ -26,13 +26,14 @@ class ProgressWatch {
   struct Worker {
     uint32_t local_rank = 0;
     uint32_t rank = 0;
-    // Log files of output that does not come as frames; none where nobody asks whether it writes.
+    // The log files of output that does not come as frames, whose growth shows that the worker
+    // writes. None where no timeout asks for that.
     std::vector<std::string> output_files;
-    // What it may touch to show that it lives.
+    // A program may touch this file to show that it lives.
     std::string progress_file;
   };
 
-  // `files` looks at log files; what else it has to do is done first.
+  // `files` reads the sizes of log files, after whatever it was given to do before.
   explicit ProgressWatch(FileThread& files) : files_(files) {}
 
   // Forgets what was there. `directory` holds pages.
@@ -40,8 +41,9 @@ class ProgressWatch {
 
   // A whole line from the progress descriptor; one without any figure is a sign of life.
   std::vector<AgentEvent> OnLine(uint32_t local_rank, absl::string_view line, MonoTime now);
-  // What has changed since the last call; of output, what the file thread found since then. While
-  // that does not answer every worker counts as one that writes: it may, and cannot show it.
+  // Events for all that has changed since the last call, and for output that the file thread found
+  // since then. While the file thread does not answer, every worker counts as one that writes: it
+  // may, and cannot show it.
   std::vector<AgentEvent> Poll(MonoTime now);
 
   // The largest total of all workers, and the figures of the first that tells any.
@@ -59,7 +61,7 @@ class ProgressWatch {
     int64_t touched_ns = -1;    // modification time of the progress file
     int64_t output_bytes = -1;  // not known yet
   };
-  // At the sizes of all log files. The file thread's until `done`.
+  // One reading of the sizes of all log files. It belongs to the file thread until `done`.
   struct OutputLook;
 
   void PollPage(Watched& watched, MonoTime now, std::vector<AgentEvent>& events);

@@ -25,9 +25,10 @@ using SourceReader = std::function<std::string(const std::string& file, int line
 
 struct PythonPlace {
   v1::PythonActivity activity = v1::PYTHON_ACTIVITY_UNSPECIFIED;
-  // Of a wait the call: "all_reduce"; else the user's own line: "time.sleep(100)".
+  // The call that it waits in, "all_reduce"; where it waits in none the text of the user's own
+  // line, "time.sleep(100)".
   std::string what;
-  // The innermost line of the user's own: "train.py:40 in main". Empty: no frame is.
+  // The innermost line of the user's own: "train.py:40 in main". Empty: no frame is the user's.
   std::string where;
 };
 

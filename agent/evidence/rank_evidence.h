@@ -16,14 +16,14 @@ void AddProcesses(const ProcessLook& look, v1::RankEvidence* evidence);
 void AddPython(const PythonPlace& place, v1::RankEvidence* evidence);
 void AddPage(const ProgressSnapshot& page, MonoTime now, v1::RankEvidence* evidence);
 
-// "pid 17: stopped (state T), 0.0 cores; step 5, waits for bucket 2 since 2.1 s": of what was
-// added.
+// What was added, in words: "pid 17: stopped (state T), 0.0 cores; step 5, waits for bucket 2 since
+// 2.1 s".
 std::string EvidenceSummary(const v1::RankEvidence& evidence);
 
 // The page's last collectives, a line each.
 std::string PageText(const ProgressSnapshot& page, MonoTime now);
 
-// The same of PyTorch's process groups. Empty: nothing is known of any.
+// The calls that the rank made in PyTorch's process groups, a line each. Empty: none are known.
 std::string CallsText(const v1::RankEvidence& evidence);
 
 }  // namespace cadre::agent

@@ -22,19 +22,19 @@
 
 namespace cadre::agent {
 
-// For the interpreters of all workers of the node together, and for one; then for native stacks,
-// for which gdb reads the symbols of all that PyTorch loads.
+// How long all interpreters of the node together, and one of them, may take to answer; and how long
+// the native stacks may take, for which gdb reads the symbols of all that PyTorch loads.
 inline constexpr absl::Duration kStackAnswersTime = absl::Seconds(1);
 inline constexpr absl::Duration kStackAnswerTime = absl::Milliseconds(300);
 inline constexpr absl::Duration kNativeStacksTime = absl::Seconds(10);
-// Who asks when so many wait is told so.
+// A question that comes while so many wait is refused, with that reason.
 inline constexpr size_t kMaxStackQuestions = 8;
 
 struct StackRequest {
   uint64_t generation = 0;
   uint64_t call = 0;
   v1::StackQuestion question;
-  // Of progress pages and stack files.
+  // The directory of progress pages and stack files.
   std::string directory;
   std::vector<LookedAtWorker> workers;
 };

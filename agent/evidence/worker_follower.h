@@ -24,32 +24,32 @@ namespace cadre::agent {
 
 class WorkerFollower {
  public:
-  // `directory`: of the workers' pages. `files` looks at their log files. `report` gets what is
+  // `directory` holds the workers' pages. `files` looks at their log files. `report` gets what is
   // found, on another thread.
   WorkerFollower(std::string directory, FileThread& files,
                  const std::function<void(AgentEvent)>& report);
 
-  // Of the pages of the generations that begin from now on.
+  // Generations that begin from now on have their pages there.
   void UseDirectory(const std::string& directory) { directory_ = directory; }
-  // The workers of this generation, and none from before. `watches_output`: somebody waits for
-  // their output, also for what goes to log files alone.
+  // From now on the workers of this generation are followed, and no others. `watches_output`: a
+  // timeout asks whether they write, also to log files alone.
   void Begin(uint64_t generation, const NodeWorkersByRank& workers, bool watches_output);
   // Whole lines from a worker's progress descriptor, each with its '\n'.
   std::vector<AgentEvent> OnLines(uint32_t local_rank, absl::string_view lines, MonoTime now);
-  // What pages and files say that they did not say before.
+  // Events for all that pages and files tell that is new since the last call.
   std::vector<AgentEvent> Poll(MonoTime now) { return watch_.Poll(now); }
   ProgressExtra Extra() const { return watch_.Extra(); }
   // The newest progress of each worker that showed any.
   std::vector<v1::Progress> Newest() const { return watch_.Newest(); }
 
-  // Where a worker that has ended like this was.
+  // Where the worker was when it ended like this; nullopt where nothing tells.
   std::optional<v1::RankEvidence> LastPlaceOf(uint32_t local_rank, const NodeWorker& worker,
                                               const v1::WorkerExit& exit) const;
-  // Looks at those that run. Cancels what it still looks at.
+  // Begins to look at the workers that run, in place of a look that has not ended.
   void Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,
                const RunLogs& logs);
   void CancelCollecting() { collector_.Cancel(); }
-  // Answers who asks where they are.
+  // Answers a question where the workers are.
   void CollectStacks(const v1::AskStacks& ask, const NodeWorkersByRank& workers);
 
  private:

@@ -50,14 +50,15 @@ struct WorkerLook {
   // 0: the worker has no process.
   pid_t program() const { return processes.empty() ? 0 : processes.front(); }
 
-  // The program's own first: the worker's, or the interpreter that a shell's script has started.
+  // The first is the program's own: the worker itself, or the interpreter that its shell's script
+  // has started.
   std::vector<pid_t> processes;
   // What the interpreter of each of them said (python_dump.h).
   std::map<pid_t, absl::StatusOr<std::string>> python;
   std::optional<ProgressSnapshot> page;
   // When the page was read.
   MonoTime at;
-  // All but file and last_lines.
+  // Everything is filled in but `file` and `last_lines`.
   v1::RankEvidence evidence;
 };
 

@@ -17,7 +17,7 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes);
 // "avoids n0: WHY" of each node that the job is kept off; of one that it runs on all the same,
 // since it could not without, nothing is said.
 std::vector<std::string> AvoidedNodes(const v1::JobStatus& job);
-// Them as lines to be shown.
+// The same as one text, a line each with its '\n'.
 std::string AvoidedText(const v1::JobStatus& job);
 
 // A few lines, however large the cluster: its nodes, which are away or drained, what is in use, how
@@ -32,7 +32,7 @@ class ClusterLines {
 
  private:
   bool first_ = true;
-  // By node.
+  // The line that was given last of each node, by its name.
   std::map<std::string, std::string> told_;
 };
 

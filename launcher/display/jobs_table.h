@@ -10,7 +10,7 @@
 
 namespace cadre::launcher {
 
-// Of why a job waits or how it ended so many bytes are shown; `cadre why` has the rest.
+// The table has so many bytes of the reason why a job waits or ended; `cadre why` shows all of it.
 inline constexpr size_t kReasonBytes = 80;
 
 // A table with a line for each job.

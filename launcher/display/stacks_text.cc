@@ -118,14 +118,15 @@ std::string StacksText(const v1::GetStacksReply& reply) {
 std::string PlacesText(const v1::GetStacksReply& reply) {
   std::string text;
   for (const v1::StackGroup& group : reply.groups()) {
-    const v1::RankStack& stack = group.first();
-    const bool python = stack.evidence().python() != v1::PYTHON_ACTIVITY_UNSPECIFIED;
+    const v1::RankEvidence& evidence = group.first().evidence();
+    const bool python = evidence.python() != v1::PYTHON_ACTIVITY_UNSPECIFIED;
+    const bool one = group.ranks_size() == 1;
     // The summary begins with the process.
-    absl::StrAppend(
-        &text, "  ",
-        python ? WhoText(group, reply.world_size())
-               : absl::StrCat(group.ranks_size() == 1 ? "rank " : "ranks ", RanksText(group)),
-        ": ", EscapeControl(python ? PlaceText(stack) : stack.evidence().summary()), "\n");
+    const std::string who = !python && one ? absl::StrCat("rank ", RanksText(group))
+                                           : WhoText(group, reply.world_size());
+    const std::string place = python ? PlaceText(group.first())
+                                     : absl::StrCat(one ? "" : "the first is ", evidence.summary());
+    absl::StrAppend(&text, "  ", who, ": ", EscapeControl(place), "\n");
   }
   return absl::StrCat(text, SilentNodesText(reply));
 }

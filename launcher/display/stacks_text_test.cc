@@ -45,6 +45,9 @@ TEST(StacksText, ALineForEachPlace) {
   native->mutable_first()->mutable_evidence()->set_node("n1");
   native->mutable_first()->mutable_evidence()->set_pid(17);
   native->mutable_first()->mutable_evidence()->set_summary("pid 17: sleeping (state S)");
+  v1::StackGroup* several = reply.add_groups();
+  *several = reply.groups(1);
+  *several->mutable_ranks() = GroupOf({4, 5}).ranks();
   v1::SilentNode* silent = reply.add_silent();
   silent->set_node("n2");
   silent->set_first_rank(3);
@@ -53,6 +56,7 @@ TEST(StacksText, ALineForEachPlace) {
   EXPECT_EQ(PlacesText(reply),
             "  ranks 0,2 (2 of 3): in all_reduce, from train.py:40 in main\n"
             "  rank 1: pid 17: sleeping (state S)\n"
+            "  ranks 4-5 (2 of 3): the first is pid 17: sleeping (state S)\n"
             "node n2 (rank 3): has gone\n");
 }
 

@@ -9,7 +9,7 @@
 
 namespace cadre::launcher {
 
-// Every recovery's phases.
+// A table with the phases of every recovery.
 std::string RecoveriesText(const v1::Timeline& timeline);
 
 // The phases of every generation and every recovery, and how far the job was at a few moments.

@@ -13,10 +13,10 @@ namespace cadre::launcher {
 std::string OutcomeText(const v1::Verdict& verdict);
 
 struct VerdictStyle {
-  // Where the runs' directories are; empty: it is not known.
+  // The directory that has those of the runs; empty: it is not known.
   std::string log_dir;
   absl::TimeZone zone = absl::LocalTimeZone();
-  // The first line stands out, and in a traceback the user's own lines.
+  // Whether colours make the first line stand out, and in a traceback the user's own lines.
   bool color = false;
 };
 
@@ -26,8 +26,8 @@ std::string Headline(const v1::Verdict& verdict, const std::string& line);
 // The failure's block: root cause with its evidence, what followed, restarts. Lines with '\n'.
 std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style);
 
-// The same without its first line, which says that the job failed and why. Where that does not say
-// the root cause, a line does.
+// The block without its first line, for callers that have said already that the job failed and why.
+// Begins with a line about the root cause where the first line does not name it.
 std::string VerdictDetails(const v1::Verdict& verdict, const VerdictStyle& style);
 
 // One line: how long, how far it came, how many restarts.

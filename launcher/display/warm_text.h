@@ -12,7 +12,7 @@ namespace cadre::launcher {
 // A table of the job's nodes; empty where no program could be warm.
 std::string WarmStartsTable(const v1::JobStatus& job);
 
-// A line for each generation of which workers were started plainly; empty: of none.
+// A line for each generation that started workers plainly; empty where none did.
 std::string PlainStartsText(const v1::Timeline& timeline);
 
 // From the start of a worker until it had imported what it needs; "-": not known.

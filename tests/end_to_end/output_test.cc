@@ -175,8 +175,9 @@ TEST(PipeTest, TheEndWaitsForALateReader_AndASignalEndsTheWait) {
   EXPECT_EQ(run->Wait(), 0) << "the job's status";
 }
 
-// As mpirun does: a worker's output is its launcher's to pass on, and the job does not end with its
-// reader. The files have what the reader did not want.
+// A worker's output is its launcher's to pass on, and the job does not end with its reader, as it
+// does where workers have the pipe themselves (torchrun: BrokenPipeError). The files have what the
+// reader did not want.
 TEST(PipeTest, AReaderThatLeaves_DoesNotEndTheJob) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartProgram("/bin/bash", {"-c", "set -o pipefail; \"$0\" \"$@\" | head -1", kCadre,
