@@ -127,6 +127,10 @@ bool IsForPythonHere(const std::string& program, const std::string& working_dir)
 // This node's share of the job, by the one launcher that does it.
 int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
+  const absl::Status descriptors = CheckDescriptors();
+  if (!descriptors.ok()) {
+    return Refuse(settings, identity, kExitUnavailable, descriptors.message());
+  }
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
   if (!spec.ok()) return Refuse(settings, identity, kExitBadSpec, spec.status().message());
   if (identity.has_value()) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -160,6 +161,18 @@ bool IsOnPath(const std::string& program, const v1::JobSpec* job) {
     if (access(absl::StrCat(directory, "/", program).c_str(), X_OK) == 0) return true;
   }
   return false;
+}
+
+absl::Status CheckDescriptors() {
+  constexpr rlim_t kLeast = 32;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeast) return absl::OkStatus();
+  const rlim_t may = limit.rlim_cur;
+  limit.rlim_cur = kLeast;
+  if (limit.rlim_max >= kLeast && setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(strerror(EMFILE), ": this process may open ",
+                                                   may, " files and needs ", kLeast,
+                                                   " at least; raise the limit (ulimit -n)"));
 }
 
 absl::Status CheckNode(RunOptions& options) {

@@ -13,6 +13,10 @@ namespace cadre::launcher {
 // Whether PATH, that of the job's workers where there is a job, has a program of this name.
 bool IsOnPath(const std::string& program, const v1::JobSpec* job = nullptr);
 
+// Raises the limit of open files where it is below what a launcher or an agent needs. One line
+// where that cannot be: it would end somewhere on its way.
+absl::Status CheckDescriptors();
+
 // The working directory of a cluster's job, the script, and the directory of logs, which is made
 // and from now on is absolute in `options`. INVALID_ARGUMENT. A program that will not be found gets
 // a notice: the worker that cannot start says so too. So does one that calls MPI_Init. Logs that
