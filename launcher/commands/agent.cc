@@ -29,6 +29,7 @@
 #include "base/tokens/renewed_token.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/run_checks.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/take.h"
@@ -147,6 +148,8 @@ int Run(const Parsed& parsed) {
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
   absl::StatusOr<agent::ClusterAgentOptions> options = Read(*settings);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  const absl::Status descriptors = CheckDescriptors();
+  if (!descriptors.ok()) return Fail(kExitUnavailable, descriptors.message());
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor = supervisor::Client::Start();
   if (!supervisor.ok()) {

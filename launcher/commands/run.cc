@@ -117,6 +117,10 @@ int Refuse(const std::optional<Identity>& identity, int status, absl::string_vie
 // This node's share of the job, by the one launcher that does it.
 int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
+  const absl::Status descriptors = CheckDescriptors();
+  if (!descriptors.ok()) {
+    return Refuse(settings, identity, kExitUnavailable, descriptors.message());
+  }
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
   if (!spec.ok()) return Refuse(identity, kExitBadSpec, spec.status().message());
   if (identity.has_value()) {

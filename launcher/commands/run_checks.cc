@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,6 +189,18 @@ std::string WhyNotHere(const v1::JobSpec& job, const std::string& program) {
     return absl::StrCat("program ", program, ": it is neither on PATH nor in ", job.working_dir());
   }
   return script ? "" : WhyNotFound(job);
+}
+
+absl::Status CheckDescriptors() {
+  constexpr rlim_t kLeast = 32;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeast) return absl::OkStatus();
+  const rlim_t may = limit.rlim_cur;
+  limit.rlim_cur = kLeast;
+  if (limit.rlim_max >= kLeast && setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(strerror(EMFILE), ": this process may open ",
+                                                   may, " files and needs ", kLeast,
+                                                   " at least; raise the limit (ulimit -n)"));
 }
 
 absl::Status CheckNode(RunOptions& options) {

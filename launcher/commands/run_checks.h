@@ -22,6 +22,10 @@ bool IsForPythonHere(const std::string& program, const std::string& working_dir)
 // it, without an interpreter in front.
 std::string WhyNotHere(const v1::JobSpec& job, const std::string& program);
 
+// Raises the limit of open files where it is below what a launcher or an agent needs. One line
+// where that cannot be: it would end somewhere on its way.
+absl::Status CheckDescriptors();
+
 // The working directory of a cluster's job, the script, and the directory of logs, which is made
 // and from now on is absolute in `options`. INVALID_ARGUMENT. A program that will not be found gets
 // a notice: the worker that cannot start says so too. So does one that calls MPI_Init. Logs that

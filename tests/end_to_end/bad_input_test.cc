@@ -65,6 +65,30 @@ INSTANTIATE_TEST_SUITE_P(
                 {"run", "--standalone", "--nproc-per-nose", "2", "/bin/true"},
                 64,
                 {"--nproc-per-nose", "--nproc-per-node"}},
+        BadCase{"TokenNowhere",
+                {"token", "new", "/nonexistent/token"},
+                64,
+                {"/nonexistent/token", "a directory that is there"}},
+        BadCase{"TokenBelowAFile",
+                {"token", "new", "/dev/null/token", "--force"},
+                64,
+                {"/dev/null/token", "a directory that is there"}},
+        BadCase{"EtcdIsNoUrl",
+                {"run", "--rdzv-endpoint", "a,b", "--etcd", "notaurl", "/bin/true"},
+                64,
+                {"--etcd", "'notaurl' is no URL", "http://HOST:2379"}},
+        BadCase{"LocalAddress",
+                {"run", "--standalone", "--local-addr", "x y", "/bin/true"},
+                64,
+                {"--local-addr", "host's name or address"}},
+        BadCase{"RoleOfTwoLines",
+                {"run", "--standalone", "--role", "a\nb", "/bin/true"},
+                64,
+                {"--role", "one line"}},
+        BadCase{"NoTimeToStart",
+                {"run", "--standalone", "--start-timeout", "0s", "/bin/true"},
+                64,
+                {"--start-timeout", "more than 0"}},
         BadCase{"NoText",
                 {"run", "--standalone", "--role", "\xe9", "/bin/true"},
                 64,
@@ -274,6 +298,31 @@ TEST(RuntimeDirectoryTest, ThatIsNamedAndAbsent_IsNothingToFix) {
   ASSERT_TRUE(line.has_value()) << Said(*doctor);
   EXPECT_THAT(*line, AllOf(HasSubstr(" ok "), HasSubstr("/tmp/cadre-")));
   EXPECT_TRUE(doctor->Wait().has_value());
+}
+
+TEST(SupervisorTest, OneThatIsNotThere_IsSaidAsAWrongFlagIs) {
+  for (const char* command : {"run", "agent"}) {
+    auto run = command == std::string("run")
+                   ? StartCadre({"run", "--standalone", "/bin/true"},
+                                {{"CADRE_SUPERVISOR", "/nonexistent/supervisor"}})
+                   : StartCadre({"agent", "--server", "127.0.0.1:1"},
+                                {{"CADRE_SUPERVISOR", "/nonexistent/supervisor"}});
+    EXPECT_EQ(run->Wait(), 64) << Said(*run);
+    EXPECT_THAT(run->standard_error(), AllOf(HasSubstr("/nonexistent/supervisor: No such file"),
+                                             HasSubstr("CADRE_SUPERVISOR must name the program")));
+  }
+}
+
+TEST(SupervisorTest, TooFewDescriptors_AreSaidWithWhatToDo) {
+  for (const int limit : {6, 12, 20, 31}) {
+    auto run =
+        StartProgram("sh", {"-c", absl::StrCat("ulimit -n ", limit, "; exec ",
+                                               std::filesystem::absolute(kCadre).string(),
+                                               " run --standalone --nproc-per-node 1 /bin/true")});
+    const auto status = run->Wait();
+    EXPECT_EQ(status, 69) << limit << Said(*run);
+    EXPECT_THAT(run->standard_error(), HasSubstr("raise the limit (ulimit -n)"));
+  }
 }
 
 TEST(BadProgramTest, Absent_Status127) {
