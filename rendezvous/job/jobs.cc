@@ -66,7 +66,7 @@ void Jobs::With(const std::string& name, Action action) {
   const bool had_ended = state::HasEnded(view.job.phase());
   action(entry.job);
   if (!had_ended && state::HasEnded(view.job.phase()) && !view.job.user().empty())
-    for_cluster_.changed = true;
+    for_cluster_.changed.push_back(name);
   if (view.live.touched) touched_.insert(name);
   SetTimer(name, view.live.connections.NextTimer(), &entry.lease, &leases_);
   SetTimer(name, view.live.deadline, &entry.deadline, &deadlines_);
@@ -234,7 +234,7 @@ void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::s
   Create(std::move(job));
   context_.out.Note(spec.name(), absl::StrCat("submitted by ", user));
   With(spec.name(), [](Job& job) { job.Touch(true); });
-  for_cluster_.changed = true;
+  for_cluster_.changed.push_back(spec.name());
 }
 
 void Jobs::Granted(const std::string& name) {
