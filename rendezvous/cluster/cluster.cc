@@ -313,6 +313,7 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const Resting& resting) {
   const NodeShapes shapes(nodes_, remains_);
   std::vector<ScheduleJob> jobs;
   std::vector<std::string> impossible;
+  last_looked_at_.reset();
   for (const JobQueue::Key& key : queue_.waiting()) {
     if (jobs.size() == kQueueDepth) break;
     const std::string& name = std::get<std::string>(key);
@@ -322,6 +323,7 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const Resting& resting) {
       impossible.push_back(name);
     } else {
       jobs.push_back(std::move(job));
+      if (jobs.size() == kQueueDepth) last_looked_at_ = key;
     }
   }
   for (const std::string& name : impossible) queue_.SetAside(name, "", false);
@@ -329,10 +331,16 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const Resting& resting) {
 }
 
 void Cluster::JobChanged(const std::string& name) {
-  changed_ = true;
   const state::Job* job = FindJob(context_.state, name);
-  if (IsOver(job)) return queue_.Remove(name);
+  if (IsOver(job)) {
+    queue_.Remove(name);
+    changed_ = true;
+    return;
+  }
   queue_.Add(*job);
+  // Behind as many as a pass looks at nothing is decided of it.
+  const JobQueue::Key* key = queue_.KeyOf(name);
+  if (key == nullptr || !last_looked_at_.has_value() || *key < *last_looked_at_) changed_ = true;
 }
 
 void Cluster::TakeBackFromEnded() {

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -145,6 +146,8 @@ class Cluster {
   bool changed_ = false;
   // Mutable: why a job is set aside is put in words when somebody asks.
   mutable JobQueue queue_;
+  // The last job of the queue that the last pass looked at, where there was no room for more.
+  std::optional<JobQueue::Key> last_looked_at_;
   // As the last pass found them, and the shares of them that nobody gives back.
   std::vector<ScheduleNode> nodes_;
   std::vector<HeldShare> remains_;

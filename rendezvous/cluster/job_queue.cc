@@ -30,6 +30,11 @@ void JobQueue::SetAside(const std::string& name, const std::string& why, bool re
   aside_[name] = {why, rests};
 }
 
+const JobQueue::Key* JobQueue::KeyOf(const std::string& name) const {
+  const auto found = keys_.find(name);
+  return found == keys_.end() ? nullptr : &found->second;
+}
+
 std::string* JobQueue::WhyAside(const std::string& name) {
   const auto found = aside_.find(name);
   return found == aside_.end() ? nullptr : &found->second.why;

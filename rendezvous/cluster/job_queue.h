@@ -27,6 +27,8 @@ class JobQueue {
   // `why`: in words, where they are known already. `rests`: it could run, were it not that nodes
   // are not tried for a moment.
   void SetAside(const std::string& name, const std::string& why, bool rests);
+  // Null: it is not in the queue.
+  const Key* KeyOf(const std::string& name) const;
   // Of a job that is set aside; else null. Empty: nobody has put it in words yet.
   std::string* WhyAside(const std::string& name);
   // The nodes have changed: all that were set aside may be able to run.

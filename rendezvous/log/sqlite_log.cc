@@ -118,15 +118,15 @@ class SqliteLog final : public RecordLog {
   // is killed on the way leaves a table that nobody reads.
   absl::Status Compact(Shortener& shortener, const std::atomic<bool>& stop) override {
     const absl::Status compacted = [&]() -> absl::Status {
-      RETURN_IF_ERROR(EraseTables());
+      RETURN_IF_ERROR(EraseTables(stop));
       ASSIGN_OR_RETURN(const int64_t last, ShortenAll(shortener, stop));
       int64_t next = last;
       int64_t bytes = 0;
       RETURN_IF_ERROR(WriteSnapshot(shortener.Take(), stop, &next, &bytes));
       return TakePlace(last + 1, last, bytes, next, stop);
     }();
-    // There is room again, and what is left is erased with the next attempt.
-    EraseTables().IgnoreError();
+    // There is room again; what is left when the server ends is erased by the next one.
+    if (!stop) EraseTables(stop).IgnoreError();
     return compacted;
   }
 
@@ -264,21 +264,22 @@ class SqliteLog final : public RecordLog {
   }
 
   // Tables that a compaction left. What they held is erased in pieces, too.
-  absl::Status EraseTables() {
+  absl::Status EraseTables(const std::atomic<bool>& stop) {
     RETURN_IF_ERROR(EraseTable("SELECT count(*) FROM sqlite_schema WHERE name='log_before'",
                                "DELETE FROM log_before WHERE number IN "
                                "(SELECT number FROM log_before ORDER BY number LIMIT 4)",
                                "SELECT count(*) FROM (SELECT number FROM log_before LIMIT 1)",
-                               "DROP TABLE log_before"));
+                               "DROP TABLE log_before", stop));
     return EraseTable("SELECT count(*) FROM sqlite_schema WHERE name='log_next'",
                       "DELETE FROM log_next WHERE number IN "
                       "(SELECT number FROM log_next ORDER BY number LIMIT 4)",
                       "SELECT count(*) FROM (SELECT number FROM log_next LIMIT 1)",
-                      "DROP TABLE log_next");
+                      "DROP TABLE log_next", stop);
   }
   absl::Status EraseTable(const char* is_there, const char* erase_some, const char* has_rows,
-                          const char* drop) {
+                          const char* drop, const std::atomic<bool>& stop) {
     for (bool more = true; more;) {
+      if (stop) return absl::CancelledError("the server ends");
       RETURN_IF_ERROR(Piece([&]() -> absl::Status {
         const absl::StatusOr<int64_t> there = file_->Number(is_there);
         if (!there.ok()) return Failed(there.status());
