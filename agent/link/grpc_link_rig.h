@@ -133,8 +133,6 @@ class FullLog final : public log::RecordLog {
   absl::Status Append(const log::RecordRows&) override {
     return absl::ResourceExhaustedError("no room");
   }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 };
 
 // A server and its core, as one process holds them.

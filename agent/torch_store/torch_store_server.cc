@@ -13,6 +13,7 @@
 #include "agent/torch_store/answer_queue.h"
 #include "agent/torch_store/torch_request_reader.h"
 #include "base/clock.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 
 namespace cadre::agent {
@@ -160,6 +161,15 @@ void TorchStoreServer::Admit(ScopedFd socket, const sockaddr_storage& peer, Mono
                    absl::StrCat("refused a connection from ", address,
                                 ", which is no node of this generation; if it is one, "
                                 "--no-agent-store lets rank 0 serve in the agent's place"));
+  }
+  // Of this machine's processes those of the job's user alone: its address is everybody's here.
+  const PeerUser user = PeerUserOf(socket.get());
+  if (!MayServe(user)) {
+    // One that has gone asks for nothing.
+    if (user.where == PeerUser::Where::kGone) return;
+    return SayOnce(kOtherUser,
+                   absl::StrCat("refused a connection from ", UserText(user),
+                                " on this machine: these keys are for those of the job's user"));
   }
   if (connections_.size() >= options_.max_connections) {
     return SayOnce(kTooMany, absl::StrCat("has ", options_.max_connections,

@@ -1,7 +1,8 @@
 // Serves the keys of one generation to clients of PyTorch's TCPStore, on one loop.
 //
 // The protocol proves nothing about who speaks it: connections are taken from the generation's
-// nodes alone. What goes wrong with one costs nobody else anything, and is said once of each kind.
+// nodes alone, and on this one from processes of the same user (base/peer_user.h). What goes wrong
+// with one costs nobody else anything, and is said once of each kind.
 //
 // Used by one thread, and never blocks but in Serve.
 #ifndef CADRE_AGENT_TORCH_STORE_TORCH_STORE_SERVER_H_
@@ -64,7 +65,16 @@ class TorchStoreServer {
  private:
   struct Connection;
   // What is said once.
-  enum Complaint { kStranger, kTooMany, kNoDescriptors, kGarbage, kSilent, kNoRoom, kComplaints };
+  enum Complaint {
+    kStranger,
+    kOtherUser,
+    kTooMany,
+    kNoDescriptors,
+    kGarbage,
+    kSilent,
+    kNoRoom,
+    kComplaints
+  };
 
   TorchStoreServer(Options options, ScopedFd epoll, ScopedFd wake);
   bool Watch(int fd, uint64_t number, uint32_t events, bool first);

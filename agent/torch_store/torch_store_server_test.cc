@@ -2,6 +2,7 @@
 #include "agent/torch_store/torch_store_server.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "agent/torch_store/listener.h"
@@ -150,6 +151,18 @@ TEST_F(TorchStoreServerTest, OtherMachinesAreRefused) {
   EXPECT_TRUE(Stranger("127.0.0.9")->IsClosed());
   EXPECT_THAT(lines_,
               ElementsAre(AllOf(HasSubstr("from 127.0.0.9"), HasSubstr("--no-agent-store"))));
+  Client();
+}
+
+// On a node that several users share its address is everybody's.
+TEST_F(TorchStoreServerTest, OtherUsersOfThisMachineAreRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  Open();
+  ASSERT_EQ(seteuid(12345), 0);
+  auto client = Stranger();
+  EXPECT_EQ(seteuid(0), 0);
+  EXPECT_TRUE(client->IsClosed());
+  EXPECT_THAT(lines_, ElementsAre(HasSubstr("a process of user 12345 on this machine")));
   Client();
 }
 

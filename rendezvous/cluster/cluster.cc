@@ -1,12 +1,17 @@
 #include "rendezvous/cluster/cluster.h"
 
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/cluster/agent_check.h"
+#include "rendezvous/cluster/node_shapes.h"
 #include "rendezvous/cluster/parts.h"
-#include "rendezvous/cluster/schedule_input.h"
+#include "rendezvous/cluster/suitability.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/versions.h"
 
@@ -21,6 +26,7 @@ void Cluster::AwaitAgents() {
   for (const auto& [name, node] : context_.state.cluster.nodes) {
     agents_.Expect(name, context_.clock.lease_now());
   }
+  for (const auto& [name, job] : context_.state.jobs) queue_.Add(job);
   changed_ = !context_.state.cluster.nodes.empty();
 }
 
@@ -171,7 +177,10 @@ void Cluster::AgentLeaving(const std::string& node) {
 }
 
 void Cluster::RunTimers() {
-  if (rests_.EndDue(context_.clock.lease_now())) changed_ = true;
+  if (rests_.EndDue(context_.clock.lease_now())) {
+    changed_ = true;
+    queue_.JudgeRestingAnew();
+  }
   while (const std::optional<std::string> node = agents_.NextLost(context_.clock)) {
     const Agent& agent = *agents_.Find(*node);
     if (agent.stream.has_value()) {
@@ -199,7 +208,9 @@ void Cluster::EndPart(const saved::PlacedPart& part, const v1::AvoidedNode* avoi
   const state::Job* job = FindJob(context_.state, part.part().job());
   ended->set_back_to_queue(job != nullptr && IsUnstarted(*job) &&
                            IsLastPart(context_.state, part.part()));
+  const bool back = ended->back_to_queue();
   out_.Commit(std::move(record));
+  if (back) queue_.Add(*job);
 }
 
 void Cluster::Drain(const std::string& node, bool drained, const std::string& reason) {
@@ -255,9 +266,21 @@ void Cluster::Schedule() {
   TakeBackFromEnded();
   // A server that began anew does not yet know what there is.
   if (agents_.AnyExpected()) return;
-  cluster::Schedule schedule = PlaceJobs(
-      NodesToSchedule(context_.state, agents_),
-      JobsToSchedule(context_.state, agents_, rests_, context_.config.stop_margin), context_.now);
+  LookAtNodes();
+  const Resting resting = rests_.ByJob();
+  std::vector<ScheduleJob> jobs =
+      BegunJobs(context_.state, queue_.begun(), HeldShares(context_.state, agents_), resting,
+                context_.config.stop_margin);
+  for (ScheduleJob& job : NextInQueue(resting)) jobs.push_back(std::move(job));
+  cluster::Schedule schedule = PlaceJobs(nodes_, jobs, context_.now);
+  for (const std::string& name : schedule.impossible) {
+    const state::Job* job = FindJob(context_.state, name);
+    if (job == nullptr || job->phase() != v1::QUEUED) continue;
+    queue_.SetAside(name, schedule.waiting.at(name).reason,
+                    resting.count(job->saved.submission().order()) != 0);
+    // There is room among those that are looked at.
+    changed_ = true;
+  }
   CarryOut(schedule);
   for (const auto& [name, why] : schedule.hopeless) {
     const state::Job* job = FindJob(context_.state, name);
@@ -269,7 +292,55 @@ void Cluster::Schedule() {
         true});
   }
   TakeBackFromUnstarted(schedule);
-  queue_ = std::move(schedule.waiting);
+  waiting_ = std::move(schedule.waiting);
+}
+
+void Cluster::LookAtNodes() {
+  std::vector<ScheduleNode> nodes = NodesToSchedule(context_.state, agents_);
+  std::vector<HeldShare> remains;
+  if (!agents_.remains().empty()) {
+    for (const auto& [job, shares] : HeldShares(context_.state, agents_)) {
+      std::copy_if(shares.begin(), shares.end(), std::back_inserter(remains),
+                   [](const HeldShare& held) { return held.remains; });
+    }
+  }
+  if (nodes != nodes_ || remains != remains_) queue_.JudgeAllAnew();
+  nodes_ = std::move(nodes);
+  remains_ = std::move(remains);
+}
+
+std::vector<ScheduleJob> Cluster::NextInQueue(const Resting& resting) {
+  const NodeShapes shapes(nodes_, remains_);
+  std::vector<ScheduleJob> jobs;
+  std::vector<std::string> impossible;
+  last_looked_at_.reset();
+  for (const JobQueue::Key& key : queue_.waiting()) {
+    if (jobs.size() == kQueueDepth) break;
+    const std::string& name = std::get<std::string>(key);
+    ScheduleJob job =
+        JobToSchedule(*FindJob(context_.state, name), resting, context_.config.stop_margin);
+    if (NodeShapes::TreatsAllAlike(job) && !shapes.CanRun(job)) {
+      impossible.push_back(name);
+    } else {
+      jobs.push_back(std::move(job));
+      if (jobs.size() == kQueueDepth) last_looked_at_ = key;
+    }
+  }
+  for (const std::string& name : impossible) queue_.SetAside(name, "", false);
+  return jobs;
+}
+
+void Cluster::JobChanged(const std::string& name) {
+  const state::Job* job = FindJob(context_.state, name);
+  if (IsOver(job)) {
+    queue_.Remove(name);
+    changed_ = true;
+    return;
+  }
+  queue_.Add(*job);
+  // Behind as many as a pass looks at nothing is decided of it.
+  const JobQueue::Key* key = queue_.KeyOf(name);
+  if (key == nullptr || !last_looked_at_.has_value() || *key < *last_looked_at_) changed_ = true;
 }
 
 void Cluster::TakeBackFromEnded() {
@@ -319,7 +390,9 @@ void Cluster::CarryOut(const cluster::Schedule& schedule) {
     const state::Job* job = FindJob(context_.state, one.job);
     record.mutable_part_placed()->set_leaves_queue(job != nullptr && job->phase() == v1::QUEUED);
     placed.push_back(part->id());
+    const bool leaves_queue = record.part_placed().leaves_queue();
     out_.Commit(std::move(record));
+    if (leaves_queue) queue_.Add(*job);
     out_.Note(one.job, absl::StrCat("gets node ", one.node, ": ", one.reason));
     for_jobs_.push_back(Granted{one.job});
   }
@@ -331,17 +404,36 @@ std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
   if (job.user().empty() || (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING)) return "";
   const bool queued = job.phase() == v1::QUEUED;
   const std::string launchers = queued ? "" : LaunchersAwaited(context_.state, job);
-  const auto lacking = queue_.find(job.name());
-  if (lacking == queue_.end()) {
+  MonoTime until = MonoTime::Never();
+  const std::string reason = WhyNotPlaced(job, &until);
+  if (reason.empty()) {
     return queued ? "the agents of the cluster's nodes to come back" : launchers;
   }
-  const auto& [reason, until] = lacking->second;
   const bool known = queued && until != MonoTime::Never();
   const std::string remains = WhatRemains(context_.state, agents_);
   return absl::StrCat(
       launchers, launchers.empty() ? "" : ", and for ", reason,
       known ? absl::StrCat("; within ", ShortDuration(until - at), " at the latest") : "",
       remains.empty() ? "" : "; ", remains);
+}
+
+// Empty: no pass has looked at it.
+std::string Cluster::WhyNotPlaced(const state::Job& job, MonoTime* until) const {
+  if (std::string* why = queue_.WhyAside(job.name()); why != nullptr) {
+    if (why->empty()) {
+      const ScheduleJob impossible = JobToSchedule(job, {}, context_.config.stop_margin);
+      *why = MissingText(impossible, LeastNodes(impossible),
+                         NodeShapes(nodes_, remains_).Fitting(impossible), nodes_);
+    }
+    return *why;
+  }
+  const auto waits = waiting_.find(job.name());
+  if (waits != waiting_.end()) {
+    *until = waits->second.until;
+    return waits->second.reason;
+  }
+  const bool behind = job.phase() == v1::QUEUED && queue_.waiting().size() > kQueueDepth;
+  return behind && !agents_.AnyExpected() ? kBehindManyOthers : "";
 }
 
 void Cluster::SendToAgent(const std::string& node, v1::AgentOrder order) {
@@ -354,7 +446,8 @@ void Cluster::SendToAgent(const std::string& node, v1::AgentOrder order) {
 
 void Cluster::SendStart(const saved::PlacedPart& part) {
   const state::Job* job = FindJob(context_.state, part.part().job());
-  if (job == nullptr) return;
+  // An ended one has dropped what it started, and its part is taken back in a moment.
+  if (IsOver(job)) return;
   v1::AgentOrder order;
   *order.mutable_start()->mutable_part() = part.part();
   *order.mutable_start()->mutable_spec() = job->saved.spec();

@@ -6,7 +6,7 @@
 //   placed ──agent told to start──▶ launcher joins the job ──▶ ended unasked, or
 //      └───────────────▶ taken back ──agent told to stop──────▶ ended
 //
-// The cluster hears of jobs that are submitted or end (JobsChanged) and of launchers that were
+// The cluster hears of jobs that are submitted or end (JobChanged) and of launchers that were
 // given up (LauncherLost). What it has to tell a job is a ForJob.
 #ifndef CADRE_RENDEZVOUS_CLUSTER_CLUSTER_H_
 #define CADRE_RENDEZVOUS_CLUSTER_CLUSTER_H_
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,10 +30,12 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/cluster/agents.h"
+#include "rendezvous/cluster/job_queue.h"
 #include "rendezvous/cluster/log_source.h"
 #include "rendezvous/cluster/parts.h"
 #include "rendezvous/cluster/rests.h"
 #include "rendezvous/cluster/schedule.h"
+#include "rendezvous/cluster/schedule_input.h"
 #include "rendezvous/step/context.h"
 
 namespace cadre::cluster {
@@ -71,8 +74,8 @@ class Cluster {
   bool IsAgent(StreamId stream) const { return agents_.NodeOf(stream) != nullptr; }
   void StreamClosed(StreamId stream);
   void Drain(const std::string& node, bool drained, const std::string& reason);
-  // A job was submitted, or one that was submitted has ended.
-  void JobsChanged() { changed_ = true; }
+  // The job was submitted, or it was once and has ended.
+  void JobChanged(const std::string& job);
   // The job gave up its launcher there, which may still run: nobody else would end it. Until it has
   // ended its slots are taken, and the job may get another node.
   void LauncherLost(const std::string& job, const std::string& node);
@@ -120,6 +123,11 @@ class Cluster {
   // `avoid`: its launcher ended unasked; null: it was to end.
   void EndPart(const saved::PlacedPart& part, const v1::AvoidedNode* avoid);
 
+  // What has changed of the nodes since the last pass may let jobs run that could not.
+  void LookAtNodes();
+  // The first of the queue that could run; those on the way that cannot are set aside.
+  std::vector<ScheduleJob> NextInQueue(const Resting& resting);
+  std::string WhyNotPlaced(const state::Job& job, MonoTime* until) const;
   void TakeBackFromEnded();
   // Gives back what jobs have that have never begun and cannot at present.
   void TakeBackFromUnstarted(const cluster::Schedule& schedule);
@@ -136,8 +144,15 @@ class Cluster {
   Agents agents_;
   Rests rests_;
   bool changed_ = false;
-  // Of the jobs in the queue, as the last pass left them.
-  std::map<std::string, Waiting> queue_;
+  // Mutable: why a job is set aside is put in words when somebody asks.
+  mutable JobQueue queue_;
+  // The last job of the queue that the last pass looked at, where there was no room for more.
+  std::optional<JobQueue::Key> last_looked_at_;
+  // As the last pass found them, and the shares of them that nobody gives back.
+  std::vector<ScheduleNode> nodes_;
+  std::vector<HeldShare> remains_;
+  // Of the jobs that the last pass looked at and that lack nodes.
+  std::map<std::string, Waiting> waiting_;
   std::vector<ForJob> for_jobs_;
 };
 

@@ -10,6 +10,9 @@
 
 namespace cadre::cluster {
 
+const char kBehindManyOthers[] = "its turn: 500 jobs that could run are before it in the queue";
+static_assert(kQueueDepth == 500);
+
 std::vector<Planner::Plan*> Planner::Queue() {
   std::vector<Plan*> queue;
   for (Plan& plan : plans_) {
@@ -33,6 +36,7 @@ bool Planner::Possible(Plan* plan) {
   if (fitting >= plan->lacks()) return true;
   std::string& why = schedule_.waiting[job.name].reason;
   why = MissingText(job, plan->lacks(), fitting, nodes_);
+  schedule_.impossible.insert(job.name);
   if (job.unfit.empty()) return false;
   const size_t suitable = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
     return !IsBarred(job, node) && ShareOf(job, node).has_value();
@@ -63,11 +67,11 @@ void Planner::Grow() {
 }
 
 Schedule Planner::Run() {
-  size_t before = 0, possible = 0;
+  size_t possible = 0;
   for (Plan* plan : Queue()) {
     Waiting waiting;
-    if (++before > kQueueLength || possible == kQueueDepth) {
-      waiting.reason = absl::StrCat("its turn: ", before - 1, " jobs are before it in the queue");
+    if (possible == kQueueDepth) {
+      waiting.reason = kBehindManyOthers;
       schedule_.waiting[plan->job->name] = std::move(waiting);
       continue;
     }

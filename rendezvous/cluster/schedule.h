@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -21,10 +22,11 @@
 
 namespace cadre::cluster {
 
-// Of a longer queue only the first so many are looked at that could run, among so many in all: a
-// pass costs queued jobs times nodes.
+// Of a longer queue only the first so many are looked at that could run: a pass costs queued jobs
+// times nodes.
 constexpr size_t kQueueDepth = 500;
-constexpr size_t kQueueLength = 5000;
+// What those behind them wait for.
+extern const char kBehindManyOthers[];
 
 // What a job takes of one node, or a node has.
 struct Share {
@@ -43,6 +45,12 @@ struct ScheduleNode {
   // Why it takes nothing new, as people are told: "drained", "away". Empty: it does. What a closed
   // one runs goes on.
   std::string closed;
+
+  friend bool operator==(const ScheduleNode& a, const ScheduleNode& b) {
+    return std::tie(a.name, a.user, a.cpus, a.gpus, a.labels, a.closed) ==
+           std::tie(b.name, b.user, b.cpus, b.gpus, b.labels, b.closed);
+  }
+  friend bool operator!=(const ScheduleNode& a, const ScheduleNode& b) { return !(a == b); }
 };
 
 struct HeldShare {
@@ -52,6 +60,12 @@ struct HeldShare {
   bool ending = false;
   // SIGKILL does not end what is left there: nobody knows when it will be free.
   bool remains = false;
+
+  friend bool operator==(const HeldShare& a, const HeldShare& b) {
+    return std::tie(a.node, a.share.cpus, a.share.gpus, a.ending, a.remains) ==
+           std::tie(b.node, b.share.cpus, b.share.gpus, b.ending, b.remains);
+  }
+  friend bool operator!=(const HeldShare& a, const HeldShare& b) { return !(a == b); }
 };
 
 struct ScheduleJob {
@@ -106,6 +120,8 @@ struct Schedule {
   std::vector<Withdrawn> withdraw;
   // By job: all that do not have their smallest size now.
   std::map<std::string, Waiting> waiting;
+  // Those of them that could not run though nothing else did, as the nodes are.
+  std::set<std::string> impossible;
   // Those of them that have tried nodes in vain and could not run on all that are left, whatever
   // becomes free, and why.
   std::map<std::string, std::string> hopeless;

@@ -1,9 +1,5 @@
 #include "rendezvous/cluster/schedule_input.h"
 
-#include <cstdint>
-#include <map>
-#include <set>
-#include <string>
 #include <utility>
 
 namespace cadre::cluster {
@@ -28,60 +24,61 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
   return nodes;
 }
 
-std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents& agents,
-                                        const Rests& rests, absl::Duration stop_margin) {
-  // What ended jobs still hold is held all the same.
-  std::map<std::string, std::vector<HeldShare>> held;
+Held HeldShares(const state::State& state, const Agents& agents) {
+  Held held;
   for (const auto& [id, part] : state.cluster.parts) {
     held[part.part().job()].push_back(
         {part.part().node(), Share{part.part().workers(), part.part().cpus(), part.part().gpus()},
          part.taken_back(), agents.Remains(part.part().node(), id)});
   }
-  const std::map<uint64_t, std::set<std::string>> resting = rests.ByJob();
-  std::vector<ScheduleJob> jobs;
-  jobs.reserve(state.jobs.size());
-  for (const auto& [name, job] : state.jobs) {
-    if (job.user().empty()) continue;
-    const auto holds = held.find(name);
-    if (state::HasEnded(job.phase()) && holds == held.end()) continue;
-    ScheduleJob& to = jobs.emplace_back();
-    to.name = name;
-    to.user = job.user();
-    to.priority = job.saved.spec().priority();
-    to.order = job.saved.submission().order();
-    if (holds != held.end()) {
-      to.held = std::move(holds->second);
-      held.erase(holds);
-    }
-    if (state::HasEnded(job.phase())) {
-      to.min = to.max = 0;
-      continue;
-    }
-    to.min = job.policy.min;
-    to.max = job.policy.max;
-    to.unit = job.policy.unit;
-    to.may_grow = job.policy.scale_up != v1::ElasticPolicy::NEVER;
-    to.workers = job.saved.spec().workers_per_node();
-    to.resources = job.saved.spec().resources();
-    to.spread_over = job.saved.spec().placement().spread_over();
-    to.pack = job.saved.spec().placement().pack();
-    for (const v1::AvoidedNode& avoided : job.saved.submission().avoided()) {
-      (avoided.unfit() ? to.unfit : to.avoid).insert(avoided.node());
-    }
-    if (const auto found = resting.find(to.order); found != resting.end()) {
-      to.resting = found->second;
-    }
-    // Its workers may take that long to stop.
-    to.limit = job.policy.total_timeout + job.policy.stop_grace + stop_margin;
-    if (job.phase() != v1::QUEUED)
-      to.ends = MonoTime::FromMicros(job.saved.times().created_us()) + to.limit;
+  return held;
+}
+
+ScheduleJob JobToSchedule(const state::Job& job, const Resting& resting,
+                          absl::Duration stop_margin) {
+  ScheduleJob to;
+  to.name = job.name();
+  to.user = job.user();
+  to.priority = job.saved.spec().priority();
+  to.order = job.saved.submission().order();
+  to.min = job.policy.min;
+  to.max = job.policy.max;
+  to.unit = job.policy.unit;
+  to.may_grow = job.policy.scale_up != v1::ElasticPolicy::NEVER;
+  to.workers = job.saved.spec().workers_per_node();
+  to.resources = job.saved.spec().resources();
+  to.spread_over = job.saved.spec().placement().spread_over();
+  to.pack = job.saved.spec().placement().pack();
+  for (const v1::AvoidedNode& avoided : job.saved.submission().avoided()) {
+    (avoided.unfit() ? to.unfit : to.avoid).insert(avoided.node());
   }
-  // Of jobs that are forgotten.
-  for (auto& [name, shares] : held) {
+  if (const auto found = resting.find(to.order); found != resting.end()) {
+    to.resting = found->second;
+  }
+  // Its workers may take that long to stop.
+  to.limit = job.policy.total_timeout + job.policy.stop_grace + stop_margin;
+  if (job.phase() != v1::QUEUED)
+    to.ends = MonoTime::FromMicros(job.saved.times().created_us()) + to.limit;
+  return to;
+}
+
+std::vector<ScheduleJob> BegunJobs(const state::State& state, const std::set<std::string>& begun,
+                                   Held held, const Resting& resting, absl::Duration stop_margin) {
+  std::set<std::string> names = begun;
+  for (const auto& [name, shares] : held) names.insert(name);
+  std::vector<ScheduleJob> jobs;
+  jobs.reserve(names.size());
+  for (const std::string& name : names) {
+    const auto job = state.jobs.find(name);
     ScheduleJob& to = jobs.emplace_back();
-    to.name = name;
-    to.held = std::move(shares);
-    to.min = to.max = 0;
+    if (job != state.jobs.end() && !state::HasEnded(job->second.phase())) {
+      to = JobToSchedule(job->second, resting, stop_margin);
+    } else {
+      // What jobs hold that have ended, or are forgotten, is held all the same.
+      to.name = name;
+      to.min = to.max = 0;
+    }
+    if (const auto holds = held.find(name); holds != held.end()) to.held = std::move(holds->second);
   }
   return jobs;
 }

@@ -30,6 +30,36 @@ TEST_F(ClusterTest, AJobWaitsInTheQueueUntilAllItsNodesAreThere) {
               HasSubstr("1 node with 4 CPUs free: 0 are, and it is the next"));
 }
 
+// Five users may have so many jobs at once. None of them can run here, and one that can waits for
+// none of them.
+TEST_F(ClusterTest, JobsThatCannotRunKeepNobodyWaitingHoweverManyTheyAre) {
+  Join(1, 1, "n0");
+  for (int i = 0; i < 5000; ++i) {
+    Step(2, JobSubmitted{Spec(absl::StrCat("impossible", i), 99), absl::StrCat("u", i / 1000), ""});
+  }
+  EXPECT_THAT(Submit(3, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+  EXPECT_THAT(core_->Status(Second(3), "impossible4999")->waiting_for(),
+              HasSubstr("99 nodes with 4 CPUs: the cluster has only 1"));
+  // They are looked at again once there are other nodes, and after a server that began anew.
+  Orders(Step(4, JobCancelled{"j", "", 0}));
+  Ended(4, 1, 1);
+  Submit(4, Spec("two", 2));
+  EXPECT_THAT(core_->Status(Second(4), "two")->waiting_for(), HasSubstr("the cluster has only 1"));
+  EXPECT_THAT(Join(5, 2, "n1"), ElementsAre("start 2 two on n0", "start 3 two on n1"));
+}
+
+// The same where nodes are there that they cannot use: a job that avoids a node in vain.
+TEST_F(ClusterTest, AJobThatWasSetAsideIsCancelledAndItsNameGivenAnew) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 2));
+  Orders(Step(3, JobCancelled{"j", "", 0}));
+  EXPECT_THAT(Submit(4, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+  Submit(5, Spec("k", 2));
+  StartAnew();
+  Orders(Step(6, Tick{}));
+  EXPECT_THAT(core_->Status(Second(6), "k")->waiting_for(), HasSubstr("agents of the cluster"));
+}
+
 TEST_F(ClusterTest, ACancelledJobLeavesTheQueueAndAnEndedOneItsNodes) {
   Join(1, 1, "n0");
   EXPECT_THAT(Submit(2, Spec("j", 1)), ElementsAre("start 1 j on n0"));

@@ -148,7 +148,7 @@ void Core::ExchangeNews() {
     }
   }
   const job::ForCluster news = jobs_.TakeForCluster();
-  if (news.changed) cluster_.JobsChanged();
+  for (const std::string& job : news.changed) cluster_.JobChanged(job);
   for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
   for (const std::string& job : news.gives_back) cluster_.GiveBack(job);
 }

@@ -131,6 +131,51 @@ TEST_F(CoreLimitsTest, AServerHasSoManyLiveJobs) {
   EXPECT_TRUE(core_.MaySubmit(spec, "ann").ok());
 }
 
+v1::JobSpec LargeSpec(const std::string& name) {
+  v1::JobSpec spec = SpecOf(name, 2, 2, 0);
+  spec.add_command("./train");
+  (*spec.mutable_env())["DATA"] = std::string(500 << 10, 'x');
+  return spec;
+}
+
+// One user's specs made every snapshot of the state take a minute, for all.
+TEST_F(CoreLimitsTest, AUserHasSoManyBytesOfSpecsAndOthersTheirOwn) {
+  int taken = 0;
+  while (taken < 1000 && core_.MaySubmit(LargeSpec("one-more"), "ann").ok()) {
+    Step(JobSubmitted{LargeSpec(absl::StrCat("ann", taken++)), "ann", ""});
+  }
+  EXPECT_EQ(taken, 131);
+  const std::string refused(core_.MaySubmit(LargeSpec("one-more"), "ann").message());
+  EXPECT_THAT(refused, testing::StartsWith("user ann has 63.9"));
+  EXPECT_THAT(refused, testing::HasSubstr("; the limit (specs of a user) is 64 MiB: "));
+  EXPECT_TRUE(core_.MaySubmit(LargeSpec("one-more"), "bob").ok());
+  // The same for those that ann's nodes would bring.
+  v1::NodeMessage join = JoinFrom({"brought", "a", 1, 0}, LargeSpec("brought"), 1);
+  join.mutable_join()->mutable_caller()->set_user("ann");
+  EXPECT_EQ(ClosedWith(Say(1, join)), absl::StatusCode::kResourceExhausted);
+  Step(JobCancelled{"ann7", "", 0});
+  EXPECT_TRUE(core_.MaySubmit(LargeSpec("one-more"), "ann").ok());
+  EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+}
+
+TEST_F(CoreLimitsTest, EndedJobsHaveNoMoreOfTheirSpecsThanPeopleAreTold) {
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = absl::StrCat("job", i);
+    v1::JobSpec spec = LargeSpec(name);
+    spec.add_command(std::string(10 << 10, 'y'));
+    Step(JobSubmitted{spec, "ann", ""});
+    Step(JobCancelled{name, "", 0});
+  }
+  size_t bytes = 0;
+  Core again{CoreConfig()};
+  for (const v1::Record& record : core_.Snapshot()) {
+    bytes += record.ByteSizeLong();
+    again.Apply(record);
+  }
+  EXPECT_LT(bytes, 100u << 10);
+  EXPECT_EQ(again.DebugString(), core_.DebugString());
+}
+
 TEST_F(CoreLimitsTest, AJobHasSoManySlots) {
   const v1::JobSpec spec = SpecOf("train", 1000, 1000, 0);
   for (uint64_t i = 1; i <= 256; ++i) Join(i, spec, absl::StrCat("n", i), 4096);

@@ -97,7 +97,8 @@ void CommitQueue::CommitBeside(MonoTime now) {
   if (!trouble_.ok()) return Commit(now);
   if (!TakeSaved(now, events_ >= kEventsPerCommit) || held_.empty() || !trouble_.ok()) return;
   // Nothing to be saved, or all of it.
-  if (records_.empty() || (now >= compact_at_ && log_->WantsCompaction())) return Commit(now);
+  if (records_.empty()) return Commit(now);
+  CompactIfDue(now);
   std::swap(saving_, held_);
   events_ = 0;
   beside_->Begin(*log_, std::exchange(records_, {}));
@@ -155,11 +156,17 @@ void CommitQueue::Deliver(std::vector<Effects>* effects) {
 }
 
 void CommitQueue::CompactIfDue(MonoTime now) {
-  if (now < compact_at_ || !log_->WantsCompaction()) return;
-  const absl::Status compacted = log_->Compact(host_.snapshot());
-  if (compacted.ok()) return;
+  if (!compacting_ && now >= compact_at_ && log_->WantsCompaction()) {
+    compacting_ = true;
+    beside_->BeginCompaction(*log_, host_.shortener());
+  }
+  if (!compacting_) return;
+  const std::optional<absl::Status> compacted = beside_->TakeCompacted();
+  if (!compacted.has_value()) return;
+  compacting_ = false;
+  if (compacted->ok()) return;
   compact_at_ = now + kCompactionRetry;
-  host_.say(absl::StrCat("the state was not made smaller: ", compacted.message()));
+  host_.say(absl::StrCat("the state was not made smaller: ", compacted->message()));
 }
 
 }  // namespace cadre::host

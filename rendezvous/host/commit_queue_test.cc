@@ -32,8 +32,6 @@ class CommitQueueTest : public testing::Test {
       }
       return absl::OkStatus();
     }
-    bool WantsCompaction() const override { return false; }
-    absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
    private:
     CommitQueueTest& test_;
@@ -82,7 +80,6 @@ class CommitQueueTest : public testing::Test {
         happened_.push_back(absl::StrCat("closed ", close.stream.value));
       }
     };
-    host.snapshot = [] { return std::vector<v1::Record>(); };
     host.say = [](const std::string&) {};
     host.saved = [](absl::Duration) {};
     return host;

@@ -25,6 +25,34 @@ CommitThread::~CommitThread() {
     ending_ = true;
   }
   if (thread_.joinable()) thread_.join();
+  stop_compacting_ = true;
+  if (compacting_.joinable()) compacting_.join();
+}
+
+void CommitThread::BeginCompaction(log::RecordLog& log, std::unique_ptr<log::Shortener> shortener) {
+  const auto compact = [this, &log](std::unique_ptr<log::Shortener> with) {
+    absl::Status compacted = log.Compact(*with, stop_compacting_);
+    // It has a copy of all that is saved.
+    with.reset();
+    const absl::MutexLock lock(&mutex_);
+    compacted_ = std::move(compacted);
+  };
+  try {
+    compacting_ = std::thread(compact, std::move(shortener));
+  } catch (const std::system_error& error) {
+    const absl::MutexLock lock(&mutex_);
+    compacted_ = absl::ResourceExhaustedError(error.what());
+  }
+}
+
+std::optional<absl::Status> CommitThread::TakeCompacted() {
+  std::optional<absl::Status> compacted;
+  {
+    const absl::MutexLock lock(&mutex_);
+    compacted = std::exchange(compacted_, std::nullopt);
+  }
+  if (compacted.has_value() && compacting_.joinable()) compacting_.join();
+  return compacted;
 }
 
 void CommitThread::Begin(log::RecordLog& log, log::RecordRows records) {

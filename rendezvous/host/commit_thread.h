@@ -1,9 +1,11 @@
 // A thread that saves, so that its user need not wait for the disk. It is started with the first
 // batch, and ends with this object after the batch that it has. Where no thread can be had its user
-// waits for the disk after all.
+// waits for the disk after all. A compaction is given up when this object ends.
 #ifndef CADRE_RENDEZVOUS_HOST_COMMIT_THREAD_H_
 #define CADRE_RENDEZVOUS_HOST_COMMIT_THREAD_H_
 
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -20,6 +22,9 @@ class CommitThread final : public BatchSaver {
 
   void Begin(log::RecordLog& log, log::RecordRows records) override;
   std::optional<Outcome> Take(bool wait) override;
+  // On a second thread, which is there for as long as it takes.
+  void BeginCompaction(log::RecordLog& log, std::unique_ptr<log::Shortener> shortener) override;
+  std::optional<absl::Status> TakeCompacted() override;
 
  private:
   void Run();
@@ -33,6 +38,10 @@ class CommitThread final : public BatchSaver {
   log::RecordLog* log_ ABSL_GUARDED_BY(mutex_) = nullptr;
   log::RecordRows records_ ABSL_GUARDED_BY(mutex_);
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread compacting_;  // used by the one that calls BeginCompaction
+  std::atomic<bool> stop_compacting_{false};
+  std::optional<absl::Status> compacted_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cadre::host

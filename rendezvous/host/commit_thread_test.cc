@@ -2,7 +2,10 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
@@ -20,9 +23,13 @@ class SlowLog final : public log::RecordLog {
     appended += records.size();
     return outcome;
   }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
+  absl::Status Compact(log::Shortener&, const std::atomic<bool>& stop) override {
+    compacting.Notify();
+    while (!stop && !may_end_compaction.HasBeenNotified()) std::this_thread::yield();
+    return stop ? absl::CancelledError("stopped") : absl::OkStatus();
+  }
 
+  absl::Notification compacting, may_end_compaction;
   absl::Notification entered, allowed;
   absl::Status outcome;
   size_t appended = 0;
@@ -88,6 +95,29 @@ TEST(CommitThreadTest, WithoutAThreadItSavesAtOnce) {
   EXPECT_OK(thread.Take(true)->status);
   pthread_attr_destroy(&huge);
   pthread_attr_destroy(&before);
+}
+
+TEST(CommitThreadTest, BatchesAreSavedWhileTheLogIsMadeShorter) {
+  SlowLog log;
+  log.allowed.Notify();
+  CommitThread thread;
+  thread.BeginCompaction(log, nullptr);
+  log.compacting.WaitForNotification();
+  EXPECT_FALSE(thread.TakeCompacted().has_value());
+  thread.Begin(log, Records("a"));
+  EXPECT_OK(thread.Take(true)->status);
+  EXPECT_EQ(log.appended, 1u);
+  log.may_end_compaction.Notify();
+  std::optional<absl::Status> compacted;
+  while (!compacted.has_value()) compacted = thread.TakeCompacted();
+  EXPECT_OK(*compacted);
+}
+
+TEST(CommitThreadTest, ItsEndGivesUpACompaction) {
+  SlowLog log;
+  CommitThread thread;
+  thread.BeginCompaction(log, nullptr);
+  log.compacting.WaitForNotification();
 }
 
 TEST(CommitThreadTest, ItEndsAfterTheBatchThatItHas) {

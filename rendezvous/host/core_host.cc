@@ -1,6 +1,7 @@
 #include "rendezvous/host/core_host.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -8,9 +9,19 @@
 #include "base/clock.h"
 #include "rendezvous/host/commit_thread.h"
 #include "rendezvous/host/server_view.h"
+#include "rendezvous/host/state_shortener.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::host {
+
+namespace {
+
+// A list that is put together so fast is made anew for everybody who asks. Another one is good for
+// so many times as long as that took.
+constexpr absl::Duration kListCostsNothing = absl::Milliseconds(5);
+constexpr int kListRest = 10;
+
+}  // namespace
 
 CoreHost::CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
                    Connections& connections)
@@ -19,7 +30,8 @@ CoreHost::CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog dur
       core_(config),
       commits_(std::move(durable.log), std::make_unique<CommitThread>(),
                {[this](Effects effects) { CarryOut(std::move(effects)); },
-                [this] { return core_.Snapshot(); }, [this](const std::string& line) { Say(line); },
+                [] { return std::make_unique<StateShortener>(); },
+                [this](const std::string& line) { Say(line); },
                 [this](absl::Duration took) { counters_.CountCommit(took); }}) {
   for (const v1::Record& record : durable.records) core_.Apply(record);
 }
@@ -96,6 +108,15 @@ void CoreHost::TellWhetherItCanSave() {
 }
 
 void CoreHost::Settle() { commits_.Commit(MonoNow()); }
+
+CoreHost::JobList CoreHost::AllStatuses() {
+  const MonoTime now = MonoNow();
+  if (now < list_good_until_) return list_;
+  list_ = std::make_shared<const std::vector<v1::JobStatus>>(core_.AllStatuses(now));
+  const absl::Duration took = MonoNow() - now;
+  list_good_until_ = took < kListCostsNothing ? now : now + kListRest * took;
+  return list_;
+}
 
 void CoreHost::Step(const Event& event) {
   const MonoTime now = MonoNow();
@@ -184,6 +205,8 @@ absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
       taken ? absl::OkStatus() : core_.MaySubmit(*submitted.spec, submitted.user);
   if (!good.ok()) return good;
   const absl::Status saved = taken ? commits_.trouble() : StepAndSave(submitted, &taken);
+  // Whoever was told that it is here finds it.
+  list_good_until_ = MonoTime();
   // Not before the step, or more time would be left than there is at all.
   if (saved.ok()) return core_.Status(MonoNow(), name);
   if (!taken) {
@@ -208,6 +231,7 @@ absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
     return absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended"));
   }
   const absl::Status saved = StepAndSave(cancelled);
+  list_good_until_ = MonoTime();
   if (!saved.ok()) return saved;
   return core_.Status(MonoNow(), cancelled.job);
 }
@@ -234,6 +258,11 @@ absl::Status CoreHost::MayUse(const std::string& job, const OwnerCheck& may) con
   return may && owner != nullptr ? may(*owner) : absl::OkStatus();
 }
 
+std::string CoreHost::OwnerOf(const std::string& job) const {
+  const std::string* owner = core_.OwnerOf(job);
+  return owner == nullptr ? "" : *owner;
+}
+
 void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
                        const OwnerCheck& may) {
   const absl::Status allowed = MayUse(request.job(), may);
@@ -241,7 +270,7 @@ void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& 
   absl::StatusOr<Core::LogSource> source = core_.FindLog(request);
   if (!source.ok()) return done(source.status());
   const absl::StatusOr<uint64_t> call =
-      log_reads_.Add(source->stream, source->ended, MonoNow(), done);
+      log_reads_.Add(source->stream, source->ended, MonoNow(), done, OwnerOf(request.job()));
   if (!call.ok()) return done(call.status());
   v1::ServerMessage message;
   v1::ReadLog* read = message.mutable_agent()->mutable_read_log();
@@ -262,7 +291,7 @@ void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackAsks::D
   const absl::StatusOr<StackSources> sources = core_.FindStacks(request);
   if (!sources.ok()) return done(sources.status());
   const absl::StatusOr<uint64_t> call =
-      stack_asks_.Add(*sources, request.question(), MonoNow(), done);
+      stack_asks_.Add(*sources, request.question(), MonoNow(), done, OwnerOf(request.job()));
   if (!call.ok()) return done(call.status());
   v1::ServerMessage message;
   message.set_job(sources->job);

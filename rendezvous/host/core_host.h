@@ -57,6 +57,10 @@ class CoreHost {
   // Settle comes first.
   void Settle();
   const Core& core() const { return core_; }
+  // All jobs as they are, or as they were a moment ago where there are so many that it takes long
+  // to put them together: however many ask, nine tenths of the time are left for everything else.
+  using JobList = std::shared_ptr<const std::vector<v1::JobStatus>>;
+  JobList AllStatuses();
   const web::Counters& counters() const { return counters_; }
   bool saves() const { return commits_.trouble().ok(); }
   absl::StatusOr<v1::JobStatus> Submit(const JobSubmitted& submitted, const OwnerCheck& may);
@@ -77,6 +81,8 @@ class CoreHost {
   // Asked before anything of the job is looked at: why it cannot be done tells of it too. OK where
   // there is no such job.
   absl::Status MayUse(const std::string& job, const OwnerCheck& may) const;
+  // Empty also where there is no such job.
+  std::string OwnerOf(const std::string& job) const;
   // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
   bool Refuse(Event* event);
   // The core hears of the end of its trouble too.
@@ -101,6 +107,8 @@ class CoreHost {
   bool can_save_ = true;  // as the core was told
   LogReads log_reads_;
   StackAsks stack_asks_;
+  JobList list_;
+  MonoTime list_good_until_;
 };
 
 }  // namespace cadre::host

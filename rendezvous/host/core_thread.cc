@@ -197,8 +197,11 @@ void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
 }
 
 void CoreThread::AskAllStatuses(AllStatusesDone done) {
-  state_->Ask(std::move(done),
-              [host = &state_->host] { return host->core().AllStatuses(MonoNow()); });
+  state_->Ask(std::move(done), [host = &state_->host] { return *host->AllStatuses(); });
+}
+
+void CoreThread::AskJobList(JobListDone done) {
+  state_->Ask(std::move(done), [host = &state_->host] { return host->AllStatuses(); });
 }
 
 void CoreThread::AskHealth(std::function<void(const absl::Status&)> done) {
@@ -215,7 +218,7 @@ void CoreThread::AskView(ViewDone done) {
   state_->Ask(std::move(done), [host = &state_->host, view = std::move(view)] {
     ServerView all = view;
     all.counters = host->counters();
-    all.jobs = host->core().AllStatuses(MonoNow());
+    all.jobs = *host->AllStatuses();
     all.saves = host->saves();
     return all;
   });

@@ -86,6 +86,9 @@ class CoreThread {
   void AskStatus(absl::string_view job, StatusDone done);
   using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
   void AskAllStatuses(AllStatusesDone done);
+  // The same, for who makes something long of it on another thread.
+  using JobListDone = std::function<void(absl::StatusOr<CoreHost::JobList>)>;
+  void AskJobList(JobListDone done);
   // OK, once the core has come to it: it is alive. Asks for nothing else.
   void AskHealth(std::function<void(const absl::Status&)> done);
   // The whole server, for /metrics.

@@ -171,8 +171,6 @@ class SlowLog final : public log::RecordLog {
     EXPECT_TRUE(disk_->mutex.AwaitWithTimeout(absl::Condition(&free), kPatience));
     return absl::OkStatus();
   }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Disk> disk_;

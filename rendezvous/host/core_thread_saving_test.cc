@@ -41,8 +41,6 @@ class StandingLog final : public log::RecordLog {
     }
     return absl::OkStatus();
   }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Disk> disk_;

@@ -259,8 +259,6 @@ class LostLog final : public log::RecordLog {
   absl::Status Append(const log::RecordRows&) override {
     return absl::AbortedError("this server no longer leads");
   }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const log::RecordRows&) override { return Append({}); }
 };
 
 TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {

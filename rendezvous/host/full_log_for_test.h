@@ -29,8 +29,6 @@ class FullLog final : public log::RecordLog {
     ++room_->refused;
     return absl::ResourceExhaustedError("no room");
   }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Room> room_;

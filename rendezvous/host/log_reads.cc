@@ -1,6 +1,9 @@
 #include "rendezvous/host/log_reads.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace cadre::host {
 
@@ -9,11 +12,21 @@ bool MayReadLater(const absl::Status& why) {
          absl::IsResourceExhausted(why);
 }
 
-absl::StatusOr<uint64_t> LogReads::Add(StreamId stream, bool ended, MonoTime now, Done done) {
+absl::StatusOr<uint64_t> LogReads::Add(StreamId stream, bool ended, MonoTime now, Done done,
+                                       const std::string& owner) {
+  const auto own = std::count_if(reads_.begin(), reads_.end(), [&](const auto& read) {
+    return !owner.empty() && read.second.owner == owner;
+  });
+  if (static_cast<size_t>(own) >= kLogReadsOfUserMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("user ", owner, " has ", own,
+                     " logs that are being read, which is the limit (logs of a user); try again "
+                     "when some have been"));
+  }
   if (reads_.size() >= kLogReadsMax) {
     return absl::ResourceExhaustedError("too many logs are read at once; try again later");
   }
-  reads_[++last_] = {stream, ended, now + kLogReadTimeout, std::move(done)};
+  reads_[++last_] = {stream, ended, now + kLogReadTimeout, std::move(done), owner};
   return last_;
 }
 

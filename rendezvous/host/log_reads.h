@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,8 @@ namespace cadre::host {
 
 // How many may wait, for how long, and how much one gives.
 inline constexpr size_t kLogReadsMax = 256;
+// Of one user's jobs.
+inline constexpr size_t kLogReadsOfUserMax = 64;
 inline constexpr absl::Duration kLogReadTimeout = absl::Seconds(8);
 inline constexpr uint32_t kLogChunkBytes = 64 << 10;
 
@@ -31,8 +34,10 @@ class LogReads {
 
   // The number by which the agent's answer is known; `done` is called once. `ended`: nothing writes
   // the file any more, and one that is not there will not come (FAILED_PRECONDITION for NOT_FOUND).
-  // RESOURCE_EXHAUSTED: too many wait, and it is not called.
-  absl::StatusOr<uint64_t> Add(StreamId stream, bool ended, MonoTime now, Done done);
+  // RESOURCE_EXHAUSTED: too many wait, and it is not called. `owner`: whose the job is; empty: the
+  // administrators', who have no limit of their own.
+  absl::StatusOr<uint64_t> Add(StreamId stream, bool ended, MonoTime now, Done done,
+                               const std::string& owner = "");
   // A chunk that came on this stream. It is dropped if another stream was asked for it.
   void Take(StreamId stream, const v1::LogChunk& chunk);
   void EndOfStream(StreamId stream);
@@ -46,6 +51,7 @@ class LogReads {
     bool ended;
     MonoTime deadline;
     Done done;
+    std::string owner;
   };
   template <typename Which>
   void End(const Which& which, const absl::Status& why);

@@ -73,6 +73,18 @@ TEST_F(LogReadsTest, NobodyWaitsForAnAgentThatIsGoneOrSilent) {
   EXPECT_THAT(answers_, ElementsAre("DEADLINE_EXCEEDED", "UNAVAILABLE", "CANCELLED"));
 }
 
+TEST_F(LogReadsTest, OneUsersReadsLeaveOthersTheirPlaces) {
+  const auto done = [](const absl::StatusOr<v1::ReadLogReply>&) {};
+  const auto add = [&](const std::string& owner) {
+    return reads_.Add(StreamId{1}, false, Second(0), done, owner).status();
+  };
+  for (size_t i = 0; i < kLogReadsOfUserMax; ++i) EXPECT_OK(add("ann"));
+  EXPECT_EQ(add("ann").message(),
+            "user ann has 64 logs that are being read, which is the limit (logs of a user); try "
+            "again when some have been");
+  EXPECT_OK(add("bob"));
+}
+
 TEST_F(LogReadsTest, TheirNumberIsBounded) {
   for (size_t i = 0; i < kLogReadsMax; ++i) Add(1, 0);
   EXPECT_THAT(reads_.Add(StreamId{1}, false, Second(0), nullptr),

@@ -28,8 +28,17 @@ void AddSilent(const saved::Member& member, absl::string_view why, v1::GetStacks
 }  // namespace
 
 absl::StatusOr<uint64_t> StackAsks::Add(const StackSources& sources,
-                                        const v1::StackQuestion& question, MonoTime now,
-                                        Done done) {
+                                        const v1::StackQuestion& question, MonoTime now, Done done,
+                                        const std::string& owner) {
+  const auto own = std::count_if(asks_.begin(), asks_.end(), [&](const auto& ask) {
+    return !owner.empty() && ask.second.owner == owner;
+  });
+  if (static_cast<size_t>(own) >= kStackAsksOfUserMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("user ", owner, " asks for the stacks of ", own,
+                     " jobs at once, which is the limit (stacks of a user); try again when some "
+                     "have answered"));
+  }
   if (asks_.size() >= kStackAsksMax) {
     return absl::ResourceExhaustedError("too many ask for stacks at once; try again later");
   }
@@ -37,6 +46,7 @@ absl::StatusOr<uint64_t> StackAsks::Add(const StackSources& sources,
   ask.limit = question.native() ? kNativeStacksTimeout : kStacksTimeout;
   ask.deadline = now + ask.limit;
   ask.done = std::move(done);
+  ask.owner = owner;
   ask.reply.set_job(sources.job);
   ask.reply.set_generation(sources.generation);
   ask.reply.set_world_size(sources.world_size);

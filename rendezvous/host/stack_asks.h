@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,8 @@ namespace cadre::host {
 // How many may wait, and for how long: an agent asks interpreters for a second, and for native
 // stacks takes ten more (agent/evidence/stack_collector.h).
 inline constexpr size_t kStackAsksMax = 64;
+// Of one user's jobs.
+inline constexpr size_t kStackAsksOfUserMax = 16;
 inline constexpr absl::Duration kStacksTimeout = absl::Milliseconds(2500);
 inline constexpr absl::Duration kNativeStacksTimeout = absl::Seconds(13);
 // Nodes that are named.
@@ -33,9 +36,10 @@ class StackAsks {
   using Done = std::function<void(absl::StatusOr<v1::GetStacksReply>)>;
 
   // The number by which the answers of the nodes that are connected are known. `done` is called
-  // once; at once where none is. RESOURCE_EXHAUSTED: too many wait, and it is not called.
+  // once; at once where none is. RESOURCE_EXHAUSTED: too many wait, and it is not called. `owner`:
+  // as LogReads has it.
   absl::StatusOr<uint64_t> Add(const StackSources& sources, const v1::StackQuestion& question,
-                               MonoTime now, Done done);
+                               MonoTime now, Done done, const std::string& owner = "");
   // What came on this stream. It is dropped if that was not asked.
   void Take(StreamId stream, const v1::NodeStacks& stacks);
   void EndOfStream(StreamId stream);
@@ -48,6 +52,7 @@ class StackAsks {
     MonoTime deadline;
     absl::Duration limit;
     Done done;
+    std::string owner;
     v1::GetStacksReply reply;
     StackGroups groups;
     std::map<StreamId, saved::Member> awaited;

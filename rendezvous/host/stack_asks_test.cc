@@ -120,6 +120,18 @@ TEST_F(StackAsksTest, NativeStacksTakeLonger) {
   EXPECT_EQ(asks_.NextDeadline(), At(kStacksTimeout));
 }
 
+TEST_F(StackAsksTest, OneUsersLeaveOthersTheirPlaces) {
+  const auto done = [](const absl::StatusOr<v1::GetStacksReply>&) {};
+  const auto add = [&](const std::string& owner) {
+    return asks_.Add(Sources({1}), {}, MonoTime(), done, owner).status();
+  };
+  for (size_t i = 0; i < kStackAsksOfUserMax; ++i) EXPECT_OK(add("ann"));
+  EXPECT_EQ(add("ann").message(),
+            "user ann asks for the stacks of 16 jobs at once, which is the limit (stacks of a "
+            "user); try again when some have answered");
+  EXPECT_OK(add("bob"));
+}
+
 TEST_F(StackAsksTest, AreBounded) {
   for (size_t i = 0; i < kStackAsksMax; ++i) Add({1});
   EXPECT_THAT(asks_.Add(Sources({1}), {}, MonoTime(), nullptr),

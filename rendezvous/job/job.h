@@ -81,8 +81,8 @@ using ClusterWaits = std::function<std::string(const state::Job& job, MonoTime a
 
 // What the cluster is to hear of jobs.
 struct ForCluster {
-  // One was submitted, or one that was submitted has ended.
-  bool changed = false;
+  // Jobs that were submitted, or were once and have ended.
+  std::vector<std::string> changed;
   // By job and node: launchers that were connected and given up: they may still run.
   std::vector<std::pair<std::string, std::string>> launchers_lost;
   // Jobs that want their nodes only together with others that they lack.

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/job/invariants.h"
 #include "rendezvous/job/report.h"
+#include "rendezvous/state/limits.h"
 #include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/store_records.h"
@@ -29,6 +31,32 @@ absl::Status TooManyOf(const std::string& user) {
       absl::StrCat("user ", user, " has ", kMaxLiveJobsOfUser,
                    " jobs that have not ended, and may have no more at once; wait for some to "
                    "end, or cancel them"));
+}
+
+// "63.9 MiB".
+std::string Mebibytes(size_t bytes) {
+  return absl::StrFormat("%.4g MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// Whether a job with this spec may come beside those that have not ended.
+absl::Status CheckSpecBytes(const v1::JobSpec& spec, const std::string& owner,
+                            const state::JobsByUser& jobs) {
+  const size_t more = spec.ByteSizeLong();
+  const size_t own = jobs.BytesOf(owner).specs;
+  if (own + more > state::kMaxSpecBytesOfUser) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        owner.empty() ? "administrators have " : absl::StrCat("user ", owner, " has "),
+        Mebibytes(own), " of specs of jobs that have not ended, and this one has ", Mebibytes(more),
+        "; the limit (specs of a user) is ", Mebibytes(state::kMaxSpecBytesOfUser),
+        ": make it smaller, wait for some to end, or cancel them"));
+  }
+  if (jobs.all_bytes().specs + more > state::kMaxSpecBytesOfAll) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", Mebibytes(jobs.all_bytes().specs),
+                     " of specs of jobs that have not ended; the limit (specs of all) is ",
+                     Mebibytes(state::kMaxSpecBytesOfAll), ": try again when some have ended"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -66,7 +94,7 @@ void Jobs::With(const std::string& name, Action action) {
   const bool had_ended = state::HasEnded(view.job.phase());
   action(entry.job);
   if (!had_ended && state::HasEnded(view.job.phase()) && !view.job.user().empty())
-    for_cluster_.changed = true;
+    for_cluster_.changed.push_back(name);
   if (view.live.touched) touched_.insert(name);
   SetTimer(name, view.live.connections.NextTimer(), &entry.lease, &leases_);
   SetTimer(name, view.live.deadline, &entry.deadline, &deadlines_);
@@ -167,6 +195,9 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
     const absl::Status many = TooManyOf(user);
     return reject(many.code(), many.message());
   }
+  if (const absl::Status room = CheckSpecBytes(join.spec(), user, state.by_user); !room.ok()) {
+    return reject(room.code(), room.message());
+  }
   saved::Job begun;
   *begun.mutable_spec() = join.spec();
   begun.set_started_by(user);
@@ -234,7 +265,7 @@ void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::s
   Create(std::move(job));
   context_.out.Note(spec.name(), absl::StrCat("submitted by ", user));
   With(spec.name(), [](Job& job) { job.Touch(true); });
-  for_cluster_.changed = true;
+  for_cluster_.changed.push_back(spec.name());
 }
 
 void Jobs::Granted(const std::string& name) {
@@ -305,6 +336,7 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
   }
   const std::string owner(user);
   if (state.by_user.Live(owner) >= kMaxLiveJobsOfUser) return TooManyOf(owner);
+  RETURN_IF_ERROR(CheckSpecBytes(spec, owner, state.by_user));
   if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
@@ -339,18 +371,25 @@ absl::Status Jobs::CheckInvariants() const {
     return absl::InternalError("a job has no state, or a state no job");
   size_t leases = 0, deadlines = 0;
   std::map<std::string, size_t> live;
+  std::map<std::string, state::JobsByUser::Bytes> bytes;
   for (const auto& [name, entry] : jobs_) {
     const View view = entry.job.view();
     RETURN_IF_ERROR(CheckJob(name, view));
     leases += !view.live.connections.all().empty();
     deadlines += view.live.deadline != MonoTime::Never();
     live[view.job.owner()] += !state::HasEnded(view.job.phase());
+    bytes[view.job.owner()].specs += view.job.spec_bytes;
+    bytes[view.job.owner()].stores += view.job.store.all_bytes();
   }
   if (leases != leases_.size()) return absl::InternalError("nodes and timers disagree");
   if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines disagree");
   for (const auto& [user, jobs] : live) {
     if (state.by_user.Live(user) != jobs) {
       return absl::InternalError(absl::StrCat("the jobs of ", user, " are miscounted"));
+    }
+    const state::JobsByUser::Bytes counted = state.by_user.BytesOf(user);
+    if (counted.specs != bytes[user].specs || counted.stores != bytes[user].stores) {
+      return absl::InternalError(absl::StrCat("the bytes of ", user, "'s jobs are miscounted"));
     }
   }
   if (!touched_.empty()) return absl::InternalError("a job was left unfinished");

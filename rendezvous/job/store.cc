@@ -1,10 +1,12 @@
 #include "rendezvous/job/store.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "rendezvous/state/limits.h"
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/store_records.h"
 
@@ -41,6 +43,21 @@ absl::Status CheckCurrent(const std::string& name, const state::Job& job,
   return absl::OkStatus();
 }
 
+// Empty: there is room.
+std::string WhyFull(const state::State& state, const state::Job& job) {
+  if (state.by_user.BytesOf(job.owner()).stores >= state::kMaxStoreBytesOfUser) {
+    return absl::StrCat(
+        "the stores of all jobs of ",
+        job.owner().empty() ? "the administrators" : absl::StrCat("user ", job.owner()), " hold ",
+        state::kMaxStoreBytesOfUser >> 20, " MiB, which is the limit (stores of a user)");
+  }
+  if (state.by_user.all_bytes().stores >= state::kMaxStoreBytesOfAll) {
+    return absl::StrCat("the stores of all users' jobs hold ", state::kMaxStoreBytesOfAll >> 20,
+                        " MiB, which is the limit (stores of all)");
+  }
+  return "";
+}
+
 }  // namespace
 
 void Store::Execute(const keyspace::Asker& asker, const v1::StoreRequest& request) {
@@ -54,8 +71,9 @@ void Store::Execute(const keyspace::Asker& asker, const v1::StoreRequest& reques
     return Deliver({{asker, keyspace::ErrorReply(request.client(), request.request_id(),
                                                  current.code(), current.message())}});
   }
-  keyspace::Outcome outcome = keyspace_.Execute(
-      context_.clock.now(), job_.store, job_.generation.world_size(), asker, *std::move(operation));
+  keyspace::Outcome outcome =
+      keyspace_.Execute(context_.clock.now(), job_.store, job_.generation.world_size(), asker,
+                        *std::move(operation), WhyFull(context_.state, job_));
   if (outcome.change.has_value()) {
     v1::Record record = state::RecordOf(job_.generation.number(), *std::move(outcome.change));
     record.set_job(name);

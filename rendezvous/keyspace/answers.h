@@ -27,6 +27,7 @@ class Answers {
   const Reply* Find(uint64_t client, uint64_t id) const;
   void Remember(Reply reply);
   size_t size() const { return replies_.size(); }
+  size_t bytes() const { return bytes_; }
   // Oldest first. Remembering them in this order gives the same memory.
   std::vector<const Reply*> All() const;
 

@@ -16,13 +16,14 @@ struct Keyspace::Call {
   uint32_t world_size;
   const Asker& asker;
   const Request& request;
+  absl::string_view full;
   Outcome* outcome;
 };
 
 Outcome Keyspace::Execute(MonoTime now, const Stored& stored, uint32_t world_size,
-                          const Asker& asker, Request request) {
+                          const Asker& asker, Request request, absl::string_view full) {
   Outcome outcome;
-  const Call call{now, stored, world_size, asker, request, &outcome};
+  const Call call{now, stored, world_size, asker, request, full, &outcome};
   const absl::Status valid = CheckName(request.operation);
   if (!valid.ok()) {
     Fail(call, valid.code(), valid.message());
@@ -202,6 +203,10 @@ bool Keyspace::MayWrite(const Call& call, const std::map<std::string, std::strin
   if (stored.bytes + key.size() + value_bytes > kMaxStoreBytes) {
     Fail(call, absl::StatusCode::kResourceExhausted,
          absl::StrCat("this generation stores ", kMaxStoreBytes >> 20, " MiB already"));
+    return false;
+  }
+  if (!call.full.empty()) {
+    Fail(call, absl::StatusCode::kResourceExhausted, call.full);
     return false;
   }
   return true;

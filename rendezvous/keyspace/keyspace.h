@@ -47,9 +47,10 @@ struct Outcome {
 
 class Keyspace {
  public:
-  // One operation on what is stored for `world_size` ranks.
+  // One operation on what is stored for `world_size` ranks. `full`: why nothing more may be
+  // written, whatever is stored here; empty: it may.
   Outcome Execute(MonoTime now, const Stored& stored, uint32_t world_size, const Asker& asker,
-                  Request request);
+                  Request request, absl::string_view full = "");
 
   // Answers those whose time has run out.
   std::vector<AnswerTo> Expire(MonoTime now);

@@ -81,6 +81,22 @@ TEST_F(KeyspaceTest, SetGetDelete) {
   EXPECT_EQ(CodeOf(GetOf("k")), absl::StatusCode::kNotFound);
 }
 
+TEST_F(KeyspaceTest, WhereNothingMoreMayBeWrittenTheRestGoesOn) {
+  Ask(SetOf("k", "v"));
+  const auto ask = [this](const Request& request) {
+    return keyspace_.Execute(now_, stored_, kWorld, CallAsker(), request, "ann has enough")
+        .answers.at(0)
+        .reply;
+  };
+  for (const Request& write : {SetOf("k", "w"), AddOf("n", 1), Swap("v", "w"), Publish("id")}) {
+    const Reply reply = ask(write);
+    EXPECT_EQ(reply.code, absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(reply.message, "ann has enough");
+  }
+  EXPECT_EQ(ask(GetOf("k")).value, "v");
+  EXPECT_EQ(ask(RequestOf(Delete{"k"})).number, 1);
+}
+
 TEST_F(KeyspaceTest, AddCountsAndRefusesWhatIsNoNumber) {
   EXPECT_EQ(Ask(AddOf("n", 5)).number, 5);
   EXPECT_EQ(Ask(AddOf("n", -7)).number, -2);

@@ -40,6 +40,8 @@ struct Stored {
   size_t bytes = 0;
   Answers answers;
 
+  // With the answers.
+  size_t all_bytes() const { return bytes + answers.bytes(); }
   void Apply(Change change);
 };
 

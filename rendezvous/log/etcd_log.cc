@@ -1,11 +1,15 @@
 #include "rendezvous/log/etcd_log.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "rendezvous/log/state_format.h"
 
@@ -16,6 +20,8 @@ namespace {
 constexpr uint64_t kCompactionFactor = 3;
 // With pieces of their largest size a page is 16 MiB.
 constexpr int64_t kPiecesPerPage = 16;
+// From the log's end to where a snapshot is written while the log goes on.
+constexpr uint64_t kSnapshotDistance = uint64_t{1} << 32;
 
 class EtcdLog final : public RecordLog {
  public:
@@ -44,6 +50,9 @@ class EtcdLog final : public RecordLog {
 
   absl::Status Append(const RecordRows& records) override {
     const std::vector<std::string> pieces = Cut(records);
+    ++appends_;
+    const absl::MutexLock lock(&mutex_);
+    --appends_;
     RETURN_IF_ERROR(Settle());
     v1::EtcdLogHead next = head_;
     next.set_next(head_.next() + pieces.size());
@@ -52,19 +61,63 @@ class EtcdLog final : public RecordLog {
   }
 
   bool WantsCompaction() const override {
+    const absl::MutexLock lock(&mutex_);
     return head_.log_bytes() >
            std::max(kEtcdCompactionBytesMin, kCompactionFactor * head_.snapshot_bytes());
   }
 
-  absl::Status Compact(const RecordRows& snapshot) override {
-    const std::vector<std::string> pieces = Cut(snapshot);
-    RETURN_IF_ERROR(Settle());
-    v1::EtcdLogHead next = head_;
-    next.set_first(head_.next());
-    next.set_next(head_.next() + pieces.size());
-    next.set_log_bytes(BytesOf(pieces));
-    next.set_snapshot_bytes(next.log_bytes());
-    return WritePieces(pieces, next);
+  // The snapshot is written far behind the log, where no head says that it counts, and what was
+  // appended meanwhile is copied behind it. Then the head is moved there.
+  absl::Status Compact(Shortener& shortener, const std::atomic<bool>& stop) override {
+    uint64_t first = 0, end = 0;
+    RETURN_IF_ERROR(Step(stop, [&] {
+      first = head_.first();
+      end = head_.next();
+      // What a compaction before this one left unfinished.
+      etcdserverpb::TxnRequest request = Guarded(head_);
+      Erase(end, UINT64_MAX, &request);
+      return Write(request);
+    }));
+    RETURN_IF_ERROR(ShortenAll(first, end, shortener, stop));
+    const uint64_t begin = end + kSnapshotDistance;
+    uint64_t next = begin;
+    uint64_t bytes = 0;
+    const auto write = [&](const std::string& piece) -> absl::Status {
+      RETURN_IF_ERROR(Step(stop, [&] {
+        etcdserverpb::TxnRequest request = Guarded(head_);
+        PutKey(PieceKey(next), piece, 0, request.add_success());
+        return Write(request);
+      }));
+      ++next;
+      bytes += piece.size();
+      return absl::OkStatus();
+    };
+    const RecordRows snapshot = shortener.Take();
+    for (const RecordRows::Row& row : snapshot.rows()) {
+      for (const std::string& piece : CutBytes(row.bytes)) RETURN_IF_ERROR(write(piece));
+    }
+    const uint64_t snapshot_bytes = bytes;
+    for (;;) {
+      std::vector<std::string> tail;
+      RETURN_IF_ERROR(Step(stop, [&]() -> absl::Status {
+        if (first != head_.first()) return Named(absl::UnavailableError("the log was moved"));
+        ASSIGN_OR_RETURN(tail, ReadPieces(end, 1));
+        if (!tail.empty()) return absl::OkStatus();
+        v1::EtcdLogHead moved = head_;
+        moved.set_first(begin);
+        moved.set_next(next);
+        moved.set_log_bytes(bytes);
+        moved.set_snapshot_bytes(snapshot_bytes);
+        etcdserverpb::TxnRequest request = Guarded(moved);
+        Erase(first, end, &request);
+        RETURN_IF_ERROR(Write(request));
+        head_ = moved;
+        return absl::OkStatus();
+      }));
+      if (tail.empty()) return absl::OkStatus();
+      RETURN_IF_ERROR(write(tail[0]));
+      ++end;
+    }
   }
 
  private:
@@ -80,11 +133,16 @@ class EtcdLog final : public RecordLog {
 
   // The batch, as values of keys.
   std::vector<std::string> Cut(const RecordRows& records) const {
+    std::string bytes;
+    for (const RecordRows::Row& row : records.rows()) bytes += row.bytes;
+    return CutBytes(bytes);
+  }
+  std::vector<std::string> CutBytes(absl::string_view records) const {
     v1::RecordBatch batch;
     batch.set_boot_id(options_.clock.boot_id);
     batch.set_unix_us_at_zero(options_.clock.unix_us_at_zero);
     std::string bytes = batch.SerializeAsString();
-    for (const RecordRows::Row& row : records.rows()) bytes += row.bytes;
+    absl::StrAppend(&bytes, records);
     std::vector<std::string> pieces;
     for (size_t begin = 0; begin < bytes.size(); begin += options_.piece_bytes_max) {
       v1::EtcdLogPiece piece;
@@ -118,7 +176,6 @@ class EtcdLog final : public RecordLog {
       const bool last = i + 1 == pieces.size();
       etcdserverpb::TxnRequest request = Guarded(last ? next : head_);
       PutKey(PieceKey(number), pieces[i], 0, request.add_success());
-      if (last && next.first() != head_.first()) Erase(head_.first(), next.first(), &request);
       RETURN_IF_ERROR(Write(request));
     }
     head_ = next;
@@ -184,7 +241,7 @@ class EtcdLog final : public RecordLog {
     return deposed_;
   }
 
-  absl::Status ReadRecords(std::vector<v1::Record>* records) const {
+  absl::Status ReadRecords(std::vector<v1::Record>* records) {
     std::string bytes;
     std::vector<WrittenOn> written_on;
     for (uint64_t number = head_.first(); number < head_.next();) {
@@ -208,8 +265,75 @@ class EtcdLog final : public RecordLog {
       }
     }
     if (!bytes.empty()) return Damaged("its last batch has no end");
-    MoveToClock(written_on, options_.clock, records);
+    const std::vector<int64_t> shifts = MoveToClock(written_on, options_.clock, records);
+    for (size_t i = 0; i < shifts.size(); ++i) clocks_.emplace_back(written_on[i].clock, shifts[i]);
     return absl::OkStatus();
+  }
+
+  // One piece of a compaction, which lets those go first who append.
+  absl::Status Step(const std::atomic<bool>& stop, const std::function<absl::Status()>& body) {
+    if (stop) return absl::CancelledError("the server ends");
+    const absl::MutexLock lock(&mutex_,
+                               absl::Condition(
+                                   +[](EtcdLog* log) { return log->appends_ == 0; }, this));
+    RETURN_IF_ERROR(Settle());
+    return body();
+  }
+
+  // From `first` on; none behind the last.
+  absl::StatusOr<std::vector<std::string>> ReadPieces(uint64_t first, int64_t most) const {
+    std::vector<std::string> pieces;
+    if (first >= head_.next()) return pieces;
+    etcdserverpb::RangeRequest request;
+    request.set_key(PieceKey(first));
+    request.set_range_end(PieceKey(head_.next()));
+    request.set_limit(most);
+    const absl::StatusOr<etcdserverpb::RangeResponse> page = options_.client->Range(request);
+    if (!page.ok()) return Named(page.status());
+    for (const etcdserverpb::KeyValue& kv : page->kvs()) pieces.push_back(kv.value());
+    if (pieces.empty()) return Damaged(absl::StrCat(PieceKey(first), " is missing"));
+    return pieces;
+  }
+
+  // Shows the shortener the records of the pieces from `first` up to, and without, `end`.
+  absl::Status ShortenAll(uint64_t first, uint64_t end, Shortener& shortener,
+                          const std::atomic<bool>& stop) {
+    std::string bytes;
+    while (first < end) {
+      std::vector<std::string> pieces;
+      RETURN_IF_ERROR(Step(stop, [&]() -> absl::Status {
+        const auto most = std::min<int64_t>(kPiecesPerPage, static_cast<int64_t>(end - first));
+        ASSIGN_OR_RETURN(pieces, ReadPieces(first, most));
+        return absl::OkStatus();
+      }));
+      for (const std::string& value : pieces) {
+        v1::EtcdLogPiece piece;
+        v1::RecordBatch batch;
+        const bool good = piece.ParseFromString(value);
+        bytes += piece.bytes();
+        if (good && !piece.last()) continue;
+        if (!good || !batch.ParseFromString(std::exchange(bytes, ""))) {
+          return Damaged("a batch cannot be read");
+        }
+        const int64_t shift_us = ShiftOf(batch);
+        for (v1::Record& record : *batch.mutable_records()) {
+          ShiftTimes(shift_us, &record);
+          shortener.Add(record);
+        }
+      }
+      first += pieces.size();
+    }
+    return absl::OkStatus();
+  }
+
+  // As the batch was moved when the log was opened.
+  int64_t ShiftOf(const v1::RecordBatch& batch) const {
+    for (const auto& [clock, shift_us] : clocks_) {
+      if (clock.boot_id == batch.boot_id() && clock.unix_us_at_zero == batch.unix_us_at_zero()) {
+        return shift_us;
+      }
+    }
+    return 0;
   }
 
   static bool TakeBatch(const std::string& bytes, std::vector<WrittenOn>* written_on,
@@ -247,6 +371,13 @@ class EtcdLog final : public RecordLog {
   // Whether head_revision_ is that of the head in etcd.
   bool certain_ = true;
   absl::Status deposed_;
+  // Of the records that were there at the start, and by how much their times were moved.
+  std::vector<std::pair<ClockBase, int64_t>> clocks_;
+
+  // Held for one Append, or one piece of a compaction.
+  mutable absl::Mutex mutex_;
+  // That wait for it.
+  std::atomic<int> appends_{0};
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/log/etcd_leadership.h"
+#include "rendezvous/log/ready_snapshot.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/etcd_process.h"
 
@@ -155,7 +156,7 @@ TEST_F(EtcdLogTest, ACompactionTakesThePlaceOfAllRecords) {
     for (int i = 0; i < 20; ++i) {
       ASSERT_OK(opened.log->Append({Written("k", std::string(1 << 10, 'x'))}));
     }
-    ASSERT_OK(opened.log->Compact({Written("snapshot", std::string(1 << 10, 'y'))}));
+    ASSERT_OK(CompactTo({Written("snapshot", std::string(1 << 10, 'y'))}, *opened.log));
     EXPECT_FALSE(opened.log->WantsCompaction());
     ASSERT_OK(opened.log->Append({Written("after")}));
   }
@@ -166,6 +167,25 @@ TEST_F(EtcdLogTest, ACompactionTakesThePlaceOfAllRecords) {
   ASSERT_OK(left);
   EXPECT_LT(left->kvs_size(), 15);
   EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("snapshot", "after"));
+}
+
+TEST_F(EtcdLogTest, WhatIsAppendedDuringACompactionStaysBehindTheSnapshot) {
+  piece_bytes_max_ = 100;
+  auto leadership = Lead();
+  {
+    OpenedLog opened = Open(*leadership);
+    ASSERT_OK(opened.log->Append({Written("a", std::string(1 << 10, 'x'))}));
+    ASSERT_OK(opened.log->Append({Written("b")}));
+    ReadySnapshot shortener({Written("a and b")}, [&] {
+      ASSERT_OK(opened.log->Append({Written("c", std::string(1 << 10, 'x'))}));
+      ASSERT_OK(opened.log->Append({Written("d")}));
+    });
+    const std::atomic<bool> stop{false};
+    ASSERT_OK(opened.log->Compact(shortener, stop));
+    EXPECT_EQ(shortener.shown().size(), 2u);
+    ASSERT_OK(opened.log->Append({Written("e")}));
+  }
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a and b", "c", "d", "e"));
 }
 
 TEST_F(EtcdLogTest, ADeposedLeaderWritesNothing) {
@@ -182,7 +202,7 @@ TEST_F(EtcdLogTest, ADeposedLeaderWritesNothing) {
   OpenedLog current = Open(*second);
   EXPECT_THAT(old->log->Append({Written("stale")}),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("the one at here does")));
-  EXPECT_THAT(old->log->Compact({Written("stale")}), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(CompactTo({Written("stale")}, *old->log), StatusIs(absl::StatusCode::kAborted));
   ASSERT_EQ(told.size(), 1u);
   ASSERT_OK(current.log->Append({Written("b")}));
   EXPECT_THAT(old->log->Append({Written("stale")}), StatusIs(absl::StatusCode::kAborted));
@@ -230,7 +250,7 @@ TEST_F(EtcdLogTest, AWriteWhoseAnswerIsLostIsThereOnce) {
   ASSERT_OK(opened.log->Append({Written("a")}));
   etcd_.Pause();
   EXPECT_THAT(opened.log->Append({Written("b")}), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_THAT(opened.log->Compact({Written("never")}), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(CompactTo({Written("never")}, *opened.log), StatusIs(absl::StatusCode::kUnavailable));
   etcd_.Resume();
   absl::Status appended;
   do {
@@ -246,7 +266,8 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLostLosesNothing) {
   ASSERT_OK(opened.log->Append({Written("a")}));
   ASSERT_OK(opened.log->Append({Written("b")}));
   etcd_.Pause();
-  EXPECT_THAT(opened.log->Compact({Written("a and b")}), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(CompactTo({Written("a and b")}, *opened.log),
+              StatusIs(absl::StatusCode::kUnavailable));
   etcd_.Resume();
   absl::Status appended;
   do {
@@ -271,10 +292,10 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLost_AndThatComesLate_LosesNothing) 
   OpenedLog opened = Open(*leadership);
   ASSERT_OK(opened.log->Append({Written("a")}));
   ASSERT_OK(opened.log->Append({Written("b")}));
-  EXPECT_FALSE(opened.log->Compact({Written("a and b", too_large)}).ok());
+  EXPECT_FALSE(CompactTo({Written("a and b", too_large)}, *opened.log).ok());
   EXPECT_FALSE(opened.log->Append({Written("c", too_large)}).ok());
   // What comes late is written by a second log of the same leader.
-  ASSERT_OK(Open(*leadership).log->Compact({Written("a and b")}));
+  ASSERT_OK(CompactTo({Written("a and b")}, *Open(*leadership).log));
   EXPECT_FALSE(opened.log->Append({Written("c", too_large)}).ok());
   // So does the append that followed. The caller was told that it failed, and tries again.
   ASSERT_OK(Open(*leadership).log->Append({Written("c")}));

@@ -1,7 +1,9 @@
-// Where the core's records are kept so that they outlive the server. One thread.
+// Where the core's records are kept so that they outlive the server. One thread at a time, but for
+// Compact.
 #ifndef CADRE_RENDEZVOUS_LOG_RECORD_LOG_H_
 #define CADRE_RENDEZVOUS_LOG_RECORD_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -11,6 +13,16 @@
 #include "rendezvous/log/record_rows.h"
 
 namespace cadre::log {
+
+// Gives fewer records for all of a log's: those that give the same state. One thread.
+class Shortener {
+ public:
+  virtual ~Shortener() = default;
+  // All that there are, in order.
+  virtual void Add(const v1::Record& record) = 0;
+  // Once, after all were added.
+  virtual RecordRows Take() = 0;
+};
 
 class RecordLog {
  public:
@@ -31,10 +43,15 @@ class RecordLog {
   //   ABORTED             the state is another server's now: this one may say nothing more
   virtual absl::Status Append(const RecordRows& records) = 0;
 
-  // Whether the log has grown far beyond what a snapshot needs.
-  virtual bool WantsCompaction() const = 0;
-  // Replaces all records by `snapshot`, which gives the same state. Errors as Append's.
-  virtual absl::Status Compact(const RecordRows& snapshot) = 0;
+  // Whether the log has grown far beyond what a snapshot needs. Not while it is being compacted.
+  virtual bool WantsCompaction() const { return false; }
+  // Replaces all records that are there by those that `shortener` makes of them. Errors as
+  // Append's, and CANCELLED once `stop` is set: the log is then as it was.
+  //
+  // On a thread of its own, while the others go on: it reads and writes in pieces of some 1 MiB,
+  // and an Append waits for one of these at most. What is appended meanwhile stays behind the
+  // snapshot.
+  virtual absl::Status Compact(Shortener&, const std::atomic<bool>&) { return absl::OkStatus(); }
 };
 
 // A log with what it holds, in order, on this machine's clocks as they are now.

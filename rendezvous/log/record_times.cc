@@ -115,8 +115,9 @@ void ShiftTimes(int64_t shift_us, v1::Record* record) {
   VisitMoments(record, [&](int64_t at_us, Moment) { return at_us == 0 ? 0 : at_us + shift_us; });
 }
 
-void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
-                 std::vector<v1::Record>* records) {
+std::vector<int64_t> MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
+                                 std::vector<v1::Record>* records) {
+  std::vector<int64_t> shifts(written_on.size());
   for (size_t i = 0; i < written_on.size(); ++i) {
     int64_t shift_us = ShiftBetween(written_on[i].clock, to);
     if (shift_us == 0) continue;
@@ -133,7 +134,9 @@ void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
     }
     shift_us = std::min(shift_us, to.now_us - newest_us);
     for (auto record = begin; record != end; ++record) ShiftTimes(shift_us, &*record);
+    shifts[i] = shift_us;
   }
+  return shifts;
 }
 
 }  // namespace cadre::log

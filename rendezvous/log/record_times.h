@@ -40,9 +40,9 @@ struct WrittenOn {
 
 // Moves all moments to the clock `to`. Wall clocks are set, and differ between machines, but what
 // is on record has been: the newest moment of one clock is moved to now at the latest, and the
-// others keep their distance from it.
-void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
-                 std::vector<v1::Record>* records);
+// others keep their distance from it. By how much those of each clock were moved.
+std::vector<int64_t> MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
+                                 std::vector<v1::Record>* records);
 
 }  // namespace cadre::log
 

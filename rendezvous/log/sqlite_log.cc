@@ -7,11 +7,15 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "rendezvous/log/sqlite_file.h"
 #include "rendezvous/log/state_directory.h"
@@ -92,6 +96,9 @@ class SqliteLog final : public RecordLog {
 
   bool has_one_owner() const override { return true; }  // whoever holds the directory's lock
   absl::Status Append(const RecordRows& records) override {
+    ++appends_;
+    const absl::MutexLock lock(&mutex_);
+    --appends_;
     RETURN_IF_ERROR(Ready());
     int64_t number = last_;
     int64_t bytes = 0;
@@ -106,21 +113,21 @@ class SqliteLog final : public RecordLog {
     return log_bytes_ > std::max(kCompactionBytesMin, kCompactionFactor * snapshot_bytes_);
   }
 
-  absl::Status Compact(const RecordRows& snapshot) override {
-    RETURN_IF_ERROR(Ready());
-    // Numbers go on, so that the tail file can tell an old copy from the newest.
-    int64_t number = last_;
-    int64_t bytes = 0;
-    const absl::Status status = file_->Transact([&]() -> absl::Status {
-      RETURN_IF_ERROR(file_->Run("DELETE FROM log", {}));
-      RETURN_IF_ERROR(file_->Run("DELETE FROM life", {}));
-      RETURN_IF_ERROR(InsertLife());
-      RETURN_IF_ERROR(Insert(snapshot, &number, &bytes));
-      return file_->Run("UPDATE header SET first=?1, snapshot_bytes=?2", {last_ + 1, bytes});
-    });
-    if (!status.ok()) return Failed(status);
-    Compacted(number, bytes);
-    return absl::OkStatus();
+  // The snapshot is written to a table of its own, and what was appended meanwhile is copied behind
+  // it. Then that table takes the place of the log, which is a matter of two names. A server that
+  // is killed on the way leaves a table that nobody reads.
+  absl::Status Compact(Shortener& shortener, const std::atomic<bool>& stop) override {
+    const absl::Status compacted = [&]() -> absl::Status {
+      RETURN_IF_ERROR(EraseTables(stop));
+      ASSIGN_OR_RETURN(const int64_t last, ShortenAll(shortener, stop));
+      int64_t next = last;
+      int64_t bytes = 0;
+      RETURN_IF_ERROR(WriteSnapshot(shortener.Take(), stop, &next, &bytes));
+      return TakePlace(last + 1, last, bytes, next, stop);
+    }();
+    // There is room again; what is left when the server ends is erased by the next one.
+    if (!stop) EraseTables(stop).IgnoreError();
+    return compacted;
   }
 
  private:
@@ -205,7 +212,8 @@ class SqliteLog final : public RecordLog {
     if (!read.ok()) return Broken(read);
     if (!good) return Damaged(absl::StrCat("record ", next, " cannot be read"));
     last_ = next - 1;
-    MoveToClock(written_on, options_.clock, records);
+    const std::vector<int64_t> shifts = MoveToClock(written_on, options_.clock, records);
+    for (size_t i = 0; i < shifts.size(); ++i) shifts_.emplace_back(lives[i].first, shifts[i]);
     return absl::OkStatus();
   }
 
@@ -221,9 +229,10 @@ class SqliteLog final : public RecordLog {
     return absl::OkStatus();
   }
 
-  absl::Status InsertLife() {
+  // From the record `first` on times are of this clock.
+  absl::Status InsertLife(int64_t first) {
     return file_->Run("INSERT OR REPLACE INTO life VALUES(?1, ?2, ?3)",
-                      {last_ + 1, options_.clock.boot_id, options_.clock.unix_us_at_zero});
+                      {first, options_.clock.boot_id, options_.clock.unix_us_at_zero});
   }
 
   absl::Status BeginLife() {
@@ -231,7 +240,8 @@ class SqliteLog final : public RecordLog {
         !options_.clock.boot_id.empty()) {
       return absl::OkStatus();
     }
-    return file_->Transact([&] { return InsertLife(); });
+    shifts_.emplace_back(last_ + 1, 0);
+    return file_->Transact([&] { return InsertLife(last_ + 1); });
   }
 
   absl::Status Insert(const RecordRows& records, int64_t* number, int64_t* bytes) {
@@ -244,16 +254,176 @@ class SqliteLog final : public RecordLog {
     return absl::OkStatus();
   }
 
+  // One piece of a compaction, which lets those go first who append.
+  absl::Status Piece(const std::function<absl::Status()>& body) {
+    const absl::MutexLock lock(&mutex_,
+                               absl::Condition(
+                                   +[](SqliteLog* log) { return log->appends_ == 0; }, this));
+    RETURN_IF_ERROR(Ready());
+    return body();
+  }
+
+  // Tables that a compaction left. What they held is erased in pieces, too.
+  absl::Status EraseTables(const std::atomic<bool>& stop) {
+    RETURN_IF_ERROR(EraseTable("SELECT count(*) FROM sqlite_schema WHERE name='log_before'",
+                               "DELETE FROM log_before WHERE number IN "
+                               "(SELECT number FROM log_before ORDER BY number LIMIT 4)",
+                               "SELECT count(*) FROM (SELECT number FROM log_before LIMIT 1)",
+                               "DROP TABLE log_before", stop));
+    return EraseTable("SELECT count(*) FROM sqlite_schema WHERE name='log_next'",
+                      "DELETE FROM log_next WHERE number IN "
+                      "(SELECT number FROM log_next ORDER BY number LIMIT 4)",
+                      "SELECT count(*) FROM (SELECT number FROM log_next LIMIT 1)",
+                      "DROP TABLE log_next", stop);
+  }
+  absl::Status EraseTable(const char* is_there, const char* erase_some, const char* has_rows,
+                          const char* drop, const std::atomic<bool>& stop) {
+    for (bool more = true; more;) {
+      if (stop) return absl::CancelledError("the server ends");
+      RETURN_IF_ERROR(Piece([&]() -> absl::Status {
+        const absl::StatusOr<int64_t> there = file_->Number(is_there);
+        if (!there.ok()) return Failed(there.status());
+        more = *there != 0;
+        if (!more) return absl::OkStatus();
+        const absl::StatusOr<int64_t> rows = file_->Number(has_rows);
+        if (!rows.ok()) return Failed(rows.status());
+        more = *rows != 0;
+        const absl::Status erased = *rows != 0 ? file_->Run(erase_some, {}) : file_->Execute(drop);
+        return erased.ok() ? erased : Failed(erased);
+      }));
+    }
+    return absl::OkStatus();
+  }
+
+  using NumberedRows = std::vector<std::pair<int64_t, std::string>>;
+
+  // Shows the shortener all records; the number of the last of them.
+  absl::StatusOr<int64_t> ShortenAll(Shortener& shortener, const std::atomic<bool>& stop) {
+    int64_t from = 0, last = 0;
+    RETURN_IF_ERROR(Piece([&] {
+      from = first_;
+      last = last_;
+      return absl::OkStatus();
+    }));
+    size_t life = 0;
+    while (from <= last) {
+      if (stop) return absl::CancelledError("the server ends");
+      NumberedRows rows;
+      RETURN_IF_ERROR(ReadRows(from, last, &rows));
+      if (rows.empty()) return Damaged(absl::StrCat("record ", from, " is missing"));
+      for (const auto& [number, bytes] : rows) {
+        while (life + 1 < shifts_.size() && shifts_[life + 1].first <= number) ++life;
+        v1::RecordBatch row;
+        if (!row.ParseFromString(bytes)) {
+          return Damaged(absl::StrCat("record ", number, " cannot be read"));
+        }
+        for (v1::Record& record : *row.mutable_records()) {
+          if (!shifts_.empty()) ShiftTimes(shifts_[life].second, &record);
+          shortener.Add(record);
+        }
+        from = number + 1;
+      }
+    }
+    return last;
+  }
+
+  // Some of those from `from` on, not beyond `last`.
+  absl::Status ReadRows(int64_t from, int64_t last, NumberedRows* rows) {
+    return Piece([&]() -> absl::Status {
+      const absl::Status read = ReadPiece(from, rows);
+      while (!rows->empty() && rows->back().first > last) rows->pop_back();
+      return read;
+    });
+  }
+
+  // Of the log from `from` on, some kRowBytes.
+  absl::Status ReadPiece(int64_t from, NumberedRows* rows) {
+    size_t bytes = 0;
+    const absl::Status read = file_->Run(
+        "SELECT number, records FROM log WHERE number >= ?1 ORDER BY number LIMIT 64", {from},
+        [&](sqlite3_stmt* statement) {
+          if (bytes >= kRowBytes) return;
+          rows->emplace_back(sqlite3_column_int64(statement, 0), ColumnBytes(statement, 1));
+          bytes += rows->back().second.size();
+        });
+    return read.ok() ? read : Failed(read);
+  }
+
+  absl::Status WriteSnapshot(const RecordRows& snapshot, const std::atomic<bool>& stop,
+                             int64_t* number, int64_t* bytes) {
+    RETURN_IF_ERROR(Piece([&]() -> absl::Status {
+      const absl::Status created = file_->Execute(
+          "CREATE TABLE log_next(number INTEGER PRIMARY KEY, crc INTEGER, records BLOB)");
+      return created.ok() ? created : Failed(created);
+    }));
+    for (const RecordRows::Row& row : snapshot.rows()) {
+      if (stop) return absl::CancelledError("the server ends");
+      RETURN_IF_ERROR(Piece([&]() -> absl::Status {
+        const absl::Status written = InsertNext(*number + row.records, row.bytes);
+        return written.ok() ? written : Failed(written);
+      }));
+      *number += row.records;
+      *bytes += static_cast<int64_t>(row.bytes.size());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status InsertNext(int64_t number, absl::string_view bytes) {
+    return file_->Run("INSERT INTO log_next VALUES(?1, ?2, ?3)",
+                      {number, CrcOf(number, bytes), bytes});
+  }
+
+  // What was appended behind `copied` is written behind `next` (their numbers grow by as much as
+  // the snapshot has records), then the table becomes the log.
+  absl::Status TakePlace(int64_t first, int64_t copied, int64_t snapshot_bytes, int64_t next,
+                         const std::atomic<bool>& stop) {
+    const int64_t further = next - copied;
+    int64_t bytes = snapshot_bytes;
+    for (bool done = false; !done;) {
+      if (stop) return absl::CancelledError("the server ends");
+      RETURN_IF_ERROR(Piece([&]() -> absl::Status {
+        NumberedRows rows;
+        RETURN_IF_ERROR(ReadPiece(copied + 1, &rows));
+        const bool all = rows.empty() || rows.back().first == last_;
+        if (all) switching_to_ = first;
+        const absl::Status moved = file_->Transact([&]() -> absl::Status {
+          for (const auto& [number, row] : rows) {
+            RETURN_IF_ERROR(InsertNext(number + further, row));
+          }
+          if (!all) return absl::OkStatus();
+          RETURN_IF_ERROR(file_->Execute(
+              "ALTER TABLE log RENAME TO log_before; ALTER TABLE log_next RENAME TO log"));
+          RETURN_IF_ERROR(file_->Run("DELETE FROM life", {}));
+          RETURN_IF_ERROR(InsertLife(first));
+          return file_->Run("UPDATE header SET first=?1, snapshot_bytes=?2",
+                            {first, snapshot_bytes});
+        });
+        if (!moved.ok()) return Failed(moved);
+        for (const auto& [number, row] : rows) {
+          copied = number;
+          bytes += static_cast<int64_t>(row.size());
+        }
+        if (all) Compacted(first, last_ + further, bytes, snapshot_bytes);
+        done = all;
+        return absl::OkStatus();
+      }));
+    }
+    return absl::OkStatus();
+  }
+
   void Committed(int64_t number) {
     last_ = number;
     // Where this fails a loss would go unnoticed, which is no reason to refuse what is safe.
     tail_->Write({server_id_, last_}).IgnoreError();
   }
 
-  void Compacted(int64_t number, int64_t bytes) {
-    first_ = last_ + 1;
+  void Compacted(int64_t first, int64_t number, int64_t bytes, int64_t snapshot_bytes) {
+    switching_to_.reset();
+    first_ = first;
     Committed(number);
-    log_bytes_ = snapshot_bytes_ = bytes;
+    log_bytes_ = bytes;
+    snapshot_bytes_ = snapshot_bytes;
+    shifts_ = {{first, 0}};
   }
 
   void RememberFiles() {
@@ -296,10 +466,12 @@ class SqliteLog final : public RecordLog {
     const absl::StatusOr<int64_t> newest = file.Number("SELECT max(number) FROM log");
     if (!newest.ok()) return Named(newest.status());
     const int64_t last = std::max(*newest, *first - 1);
-    if (*first != first_ && *first == last_ + 1) {
+    if (*first != first_ && switching_to_ == *first) {
       const absl::StatusOr<int64_t> bytes = file.Number("SELECT snapshot_bytes FROM header");
       if (!bytes.ok()) return Named(bytes.status());
-      Compacted(last, *bytes);
+      const absl::StatusOr<int64_t> all = file.Number("SELECT sum(length(records)) FROM log");
+      if (!all.ok()) return Named(all.status());
+      Compacted(*first, last, *all, *bytes);
       return absl::OkStatus();
     }
     if (*first != first_ || last < last_) {
@@ -339,10 +511,19 @@ class SqliteLog final : public RecordLog {
   // Numbers of the first record that is kept and the last one.
   int64_t first_ = 1;
   int64_t last_ = 0;
-  int64_t log_bytes_ = 0;
-  int64_t snapshot_bytes_ = 0;
+  std::atomic<int64_t> log_bytes_{0};
+  std::atomic<int64_t> snapshot_bytes_{0};
   // The clocks of the newest records.
   std::optional<ClockBase> life_;
+  // From which record on times on the disk are to be moved by how much.
+  std::vector<std::pair<int64_t, int64_t>> shifts_;
+  // The first record of a log that was about to take this one's place when the disk failed.
+  std::optional<int64_t> switching_to_;
+
+  // Held for one Append, or one piece of a compaction.
+  absl::Mutex mutex_;
+  // That wait for it.
+  std::atomic<int> appends_{0};
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
+#include "rendezvous/log/ready_snapshot.h"
 #include "rendezvous/log/sqlite_log.h"
 
 namespace {
@@ -110,11 +111,11 @@ TEST_F(SqliteLogSyncTest, ACompactionWhoseSyncFailedLosesNothing) {
     ASSERT_THAT(opened, IsOk());
     ASSERT_THAT(opened->log->Append({OfJob("a"), OfJob("b")}), IsOk());
     failing_syncs = 1;
-    ASSERT_THAT(opened->log->Compact({OfJob("snapshot"), OfJob("of both")}),
+    ASSERT_THAT(CompactTo({OfJob("snapshot"), OfJob("of both")}, *opened->log),
                 StatusIs(absl::StatusCode::kUnavailable));
     ASSERT_EQ(failing_syncs, 0);
     ASSERT_THAT(opened->log->Append({OfJob("c")}), IsOk());
-    ASSERT_THAT(opened->log->Compact({OfJob("another")}), IsOk());
+    ASSERT_THAT(CompactTo({OfJob("another")}, *opened->log), IsOk());
     ASSERT_THAT(opened->log->Append({OfJob("d")}), IsOk());
   }
   EXPECT_THAT(JobsIn(options_.directory), ElementsAre("another", "d"));

@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "rendezvous/log/ready_snapshot.h"
 #include "rendezvous/log/sqlite_log_rig.h"
 
 namespace cadre::log {
@@ -120,7 +122,7 @@ TEST_F(SqliteLogTest, CompactionKeepsTheSnapshotAndWhatFollows) {
       ASSERT_THAT(opened->log->Append({Key("k", value)}), IsOk());
       ASSERT_LT(++appended, 200) << "it never wants to";
     }
-    ASSERT_THAT(opened->log->Compact({Key("k", "last")}), IsOk());
+    ASSERT_THAT(CompactTo({Key("k", "last")}, *opened->log), IsOk());
     EXPECT_FALSE(opened->log->WantsCompaction());
     ASSERT_THAT(opened->log->Append({Key("after", "1")}), IsOk());
   }
@@ -131,6 +133,62 @@ TEST_F(SqliteLogTest, CompactionKeepsTheSnapshotAndWhatFollows) {
   EXPECT_EQ(again->records[1].key_written().key(), "after");
 }
 
+// The server goes on while a snapshot is made, and may be killed at any moment of it.
+TEST_F(SqliteLogTest, WhatIsAppendedDuringACompactionStaysBehindTheSnapshot) {
+  SqliteLogOptions killed = options_;
+  killed.directory = root_ + "/killed";
+  const auto jobs_in = [](const SqliteLogOptions& options) {
+    std::vector<std::string> keys;
+    const absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options);
+    EXPECT_THAT(opened, IsOk());
+    if (!opened.ok()) return keys;
+    for (const v1::Record& record : opened->records) keys.push_back(record.key_written().key());
+    return keys;
+  };
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({Key("a", "1"), Key("b", "2")}), IsOk());
+    ASSERT_THAT(opened->log->Append({Key("c", "3")}), IsOk());
+    const std::atomic<bool> stop{false};
+    for (const char* round : {"1", "2"}) {
+      ReadySnapshot shortener({Key(absl::StrCat("snapshot", round), ""), Key("more", "")}, [&] {
+        for (int i = 0; i < 100; ++i) {
+          ASSERT_THAT(opened->log->Append({Key(absl::StrCat("meanwhile", i), "")}), IsOk());
+        }
+        std::filesystem::remove_all(killed.directory);
+        std::filesystem::copy(options_.directory, killed.directory);
+      });
+      ASSERT_THAT(opened->log->Compact(shortener, stop), IsOk());
+      EXPECT_EQ(shortener.shown().size(), *round == '1' ? 3u : 103u);
+      ASSERT_THAT(opened->log->Append({Key("after", "")}), IsOk());
+    }
+  }
+  const std::vector<std::string> found = jobs_in(options_);
+  ASSERT_EQ(found.size(), 103u);
+  EXPECT_EQ(found[0], "snapshot2");
+  EXPECT_EQ(found[1], "more");
+  EXPECT_EQ(found[2], "meanwhile0");
+  EXPECT_EQ(found[102], "after");
+  // As the second compaction found it: what it wrote beside counts for nothing.
+  EXPECT_EQ(jobs_in(killed).size(), 2u + 100 + 1 + 100);
+}
+
+TEST_F(SqliteLogTest, ACompactionThatIsStoppedLeavesTheLogAsItWas) {
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({Key("a", "1")}), IsOk());
+    std::atomic<bool> stop{false};
+    ReadySnapshot shortener({Key("snapshot", "")}, [&] { stop = true; });
+    EXPECT_EQ(opened->log->Compact(shortener, stop).code(), absl::StatusCode::kCancelled);
+    ASSERT_THAT(opened->log->Append({Key("b", "2")}), IsOk());
+  }
+  const absl::StatusOr<OpenedLog> again = Open();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->records.size(), 2u);
+}
+
 TEST_F(SqliteLogTest, TheFileDoesNotGrowWithoutBound) {
   absl::StatusOr<OpenedLog> opened = Open();
   ASSERT_THAT(opened, IsOk());
@@ -138,7 +196,7 @@ TEST_F(SqliteLogTest, TheFileDoesNotGrowWithoutBound) {
   for (int i = 0; i < 60; ++i) {
     ASSERT_THAT(opened->log->Append(some), IsOk());
     if (opened->log->WantsCompaction()) {
-      ASSERT_THAT(opened->log->Compact({Key("k", "v")}), IsOk());
+      ASSERT_THAT(CompactTo({Key("k", "v")}, *opened->log), IsOk());
     }
   }
   // 58 MB were written.

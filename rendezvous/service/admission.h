@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/bearer_token.h"
 #include "rendezvous/host/core_thread.h"
+#include "rendezvous/service/caller_loads.h"
 
 namespace cadre::service {
 
@@ -18,6 +19,8 @@ namespace cadre::service {
 struct Admitted {
   std::shared_ptr<host::CoreThread> core;
   Bearer bearer;
+  // Of all callers; outlives the calls.
+  CallerLoads* loads = nullptr;
   // Not OK: its token has ended, and begins nothing any more.
   absl::Status token_ended;
 };

@@ -86,6 +86,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     if (admitted.ok()) {
       core_ = std::move(admitted->core);
       bearer_ = std::move(admitted->bearer);
+      loads_ = admitted->loads;
       token_ended_ = std::move(admitted->token_ended);
       Open();
     } else {
@@ -118,6 +119,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
       const absl::MutexLock lock(&mutex_);
       writing_ = false;
       waiting_bytes_ -= outgoing_bytes_;
+      loads_->RemoveStreamed(bearer_, outgoing_bytes_);
       if (ok) {
         WriteNext();
         if (!writing_ && closing_.has_value()) FinishOnce();
@@ -228,7 +230,13 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     const bool fits = waiting_.size() < kWaitingMessagesMax &&
                       (waiting_.empty() || waiting_bytes_ + size <= kWaitingBytesMax);
     if (!fits) {
+      loads_->SayClosed(bearer_, "a node's stream");
       return absl::ResourceExhaustedError("this node does not read its stream; connect again");
+    }
+    const absl::Status room = loads_->AddStreamed(bearer_, size);
+    if (!room.ok()) {
+      loads_->SayClosed(bearer_, "a node's stream");
+      return room;
     }
     waiting_.push_back({std::move(message), size});
     waiting_bytes_ += size;
@@ -255,7 +263,9 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     if (finished_) return;
     closing_ = status;
     waiting_.clear();
-    waiting_bytes_ = writing_ ? outgoing_bytes_ : 0;
+    const size_t left = writing_ ? outgoing_bytes_ : 0;
+    if (loads_ != nullptr) loads_->RemoveStreamed(bearer_, waiting_bytes_ - left);
+    waiting_bytes_ = left;
     LimitClosing();
     FinishOnce();
   }
@@ -291,6 +301,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
   // Set once, before anything is read.
   std::shared_ptr<host::CoreThread> core_;
   Bearer bearer_;
+  CallerLoads* loads_ = nullptr;
   absl::Status token_ended_;
   StreamId id_;
   std::shared_ptr<NodeStream> self_;

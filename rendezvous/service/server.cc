@@ -174,7 +174,9 @@ void RaiseOpenFiles() {
 
 struct Server::Impl {
   Impl(const ServerOptions& options, std::shared_ptr<host::CoreThread> core)
-      : options(options), gate(std::move(core), options.token, !options.security.tls_dir.empty()) {}
+      : options(options),
+        gate(std::move(core), options.token, !options.security.tls_dir.empty()),
+        loads(options.caller_limits, options.log) {}
 
   ~Impl() {
     renewing.reset();
@@ -223,6 +225,7 @@ struct Server::Impl {
     absl::StatusOr<Admitted> admitted = gate.Pass(call);
     const std::optional<Peer> peer = PeerOf(call.peer());
     if (admitted.ok() && peer.has_value()) acceptor->Admit(*peer);
+    if (admitted.ok()) admitted->loads = &loads;
     if (absl::IsUnauthenticated(admitted.status())) {
       SayRefused(peer.has_value() ? peer->address : "a caller", admitted.status());
     }
@@ -246,6 +249,7 @@ struct Server::Impl {
 
   const ServerOptions options;
   Gate gate;
+  CallerLoads loads;
   absl::Mutex refusals_mutex;
   RefusalLog refusals ABSL_GUARDED_BY(refusals_mutex);
   const Admission admission = [this](const grpc::ServerContext& call) { return Admit(call); };

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rendezvous/host/core_thread.h"
+#include "rendezvous/service/caller_loads.h"
 #include "rpc/tls/transport_security.h"
 
 namespace cadre::service {
@@ -29,6 +30,8 @@ struct ServerOptions {
   // May be null. One line for each change of token or certificates, and for callers who are refused
   // (refusal_log.h). From any thread.
   std::function<void(const std::string&)> log;
+  // Of each user.
+  CallerLimits caller_limits;
 };
 
 // How a server that does not lead begins what it says.

@@ -1,5 +1,6 @@
 #include "rendezvous/service/server.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -7,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/bearer_token.h"
 #include "base/clock.h"
@@ -286,6 +289,86 @@ TEST_F(ServerTest, AListMayBeLargerThanAnyOtherMessage) {
   };
   EXPECT_OK(list(Connect(server_->port(), rpc::kListBytesMax)));
   EXPECT_THAT(list(channel_), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
+}
+
+// Who holds a token can ask for lists for ever and read none of them.
+TEST_F(ServerTest, AnswersThatAUserDoesNotReadAreBoundedAndClosed) {
+  absl::Mutex mutex;
+  std::vector<std::string> lines;
+  ServerOptions options;
+  options.token = kToken;
+  options.caller_limits.unread_bytes = 1 << 20;
+  options.caller_limits.unread_for = absl::Seconds(2);
+  options.log = [&](const std::string& line) {
+    const absl::MutexLock lock(&mutex);
+    lines.push_back(line);
+  };
+  const std::unique_ptr<Server> server = *Server::Start(options, core_);
+  const std::string long_name(255, 'n');
+  for (int i = 0; i < 4900; ++i) {
+    v1::NodeMessage join = host::JoinForTest(long_name, 2, 2);
+    join.set_job(absl::StrCat("job", i));
+    join.mutable_join()->mutable_spec()->set_name(join.job());
+    ASSERT_OK(core_.Post(core_.OpenStream(std::make_shared<host::DeafSink>()), join));
+  }
+  const std::string token = ReadToken(kToken, core_.server_id(), absl::Now() + absl::Hours(1));
+  const auto channel = Connect(server->port(), rpc::kListBytesMax);
+  // Each asks and does not read; the first answer may have any size.
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(channel);
+  struct Deaf {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+  };
+  std::vector<std::unique_ptr<Deaf>> all;
+  for (int i = 0; i < 8; ++i) {
+    Deaf& deaf = *all.emplace_back(std::make_unique<Deaf>());
+    deaf.context.AddMetadata(rpc::kTokenMetadata, token);
+    deaf.call = stub.PrepareCall(&deaf.context, "/cadre.v1.Control/ListJobs", &queue);
+    void* tag;
+    bool ok;
+    deaf.call->StartCall(&deaf);
+    queue.Next(&tag, &ok);
+    deaf.call->WriteLast(grpc::ByteBuffer(), grpc::WriteOptions(), &deaf);
+    queue.Next(&tag, &ok);
+  }
+  // Another one is told why it gets nothing, until the first is closed.
+  const auto list = [&] {
+    grpc::ClientContext context;
+    context.AddMetadata(rpc::kTokenMetadata, token);
+    v1::ListJobsReply reply;
+    return rpc::FromGrpcStatus(
+        v1::Control::NewStub(channel)->ListJobs(&context, v1::ListJobsRequest(), &reply));
+  };
+  const auto closed = [&] {
+    const absl::MutexLock lock(&mutex);
+    return std::find(lines.begin(), lines.end(),
+                     "closed an answer of the read-only tokens, which was not read") != lines.end();
+  };
+  const MonoTime deadline = MonoNow() + kPatience;
+  absl::Status refused;
+  while (!closed() && MonoNow() < deadline) {
+    if (const absl::Status listed = list(); !listed.ok()) refused = listed;
+  }
+  EXPECT_TRUE(closed());
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("the read-only tokens: ")));
+  absl::Status listed = list();
+  while (!listed.ok() && MonoNow() < deadline) listed = list();
+  EXPECT_OK(listed);
+  for (const auto& deaf : all) {
+    deaf->context.TryCancel();
+    void* tag;
+    bool ok;
+    grpc::Status status;
+    deaf->call->Finish(&status, deaf.get());
+    queue.Next(&tag, &ok);
+  }
+  queue.Shutdown();
+  void* tag;
+  bool ok;
+  while (queue.Next(&tag, &ok)) {
+  }
 }
 
 TEST_F(ServerTest, StoreCallWaitsForItsKey) {

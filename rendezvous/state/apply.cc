@@ -12,12 +12,14 @@ namespace {
 
 // Of a job that is in the state, or was until now.
 void RemoveFromIndexes(const Job& job, State* state) {
+  state->by_user.Shrink(job.owner(), {job.spec_bytes, job.store.all_bytes()});
   state->by_user.Remove(job.owner(), job.saved.ended());
   state->ended_jobs.erase(job.saved.ended());
 }
 
 void AddToIndexes(const Job& job, State* state) {
   state->by_user.Add(job.owner(), job.saved.ended());
+  state->by_user.Grow(job.owner(), {job.spec_bytes, job.store.all_bytes()});
   if (job.saved.ended() != 0) state->ended_jobs[job.saved.ended()] = job.name();
 }
 
@@ -46,6 +48,8 @@ void RestoreJob(const saved::WholeJob& whole, State* state) {
     job.nodes[node.node().name()] = node;
   }
   job.generation = Generation(whole.generation());
+  // Older states have it whole.
+  if (HasEnded(job.phase())) DropStart(&job);
   const std::string name = job.name();
   PutJob(name, std::move(job), state);
 }
@@ -96,7 +100,12 @@ std::string Apply(const v1::Record& record, State* state) {
   const auto found = state->jobs.find(record.job());
   if (found == state->jobs.end() || HasEnded(found->second.phase())) return "";
   if (record.has_node_admitted()) MarkJoined(record.node_admitted().part(), &state->cluster);
-  ApplyToJob(record, &found->second);
+  Job* job = &found->second;
+  const size_t before = job->store.all_bytes();
+  ApplyToJob(record, job);
+  const size_t now = job->store.all_bytes();
+  if (now > before) state->by_user.Grow(job->owner(), {0, now - before});
+  if (now < before) state->by_user.Shrink(job->owner(), {0, before - now});
   return "";
 }
 

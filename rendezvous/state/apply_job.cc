@@ -4,6 +4,7 @@
 
 #include "rendezvous/state/apply_generation.h"
 #include "rendezvous/state/history.h"
+#include "rendezvous/state/limits.h"
 #include "rendezvous/state/store_records.h"
 
 namespace cadre::state {
@@ -121,6 +122,23 @@ void EndJob(const v1::JobEnded& record, uint64_t ended, Job* job) {
   *job->saved.mutable_verdict() = record.verdict();
   job->saved.set_ended(ended);
   job->store = keyspace::Stored();
+  DropStart(job);
+}
+
+void DropStart(Job* job) {
+  job->spec_bytes = 0;
+  v1::JobSpec* spec = job->saved.mutable_spec();
+  spec->clear_env();
+  spec->clear_placement();
+  spec->clear_slurm();
+  if (spec->has_restart()) spec->mutable_restart()->clear_preload();
+  size_t kept = spec->working_dir().size();
+  int words = 0;
+  while (words < spec->command_size() && kept + spec->command(words).size() < kMaxEndedSpecBytes) {
+    kept += spec->command(words++).size();
+  }
+  spec->mutable_command()->DeleteSubrange(words, spec->command_size() - words);
+  if (spec->working_dir().size() > kMaxEndedSpecBytes) spec->clear_working_dir();
 }
 
 }  // namespace cadre::state

@@ -14,6 +14,9 @@ void ApplyToJob(const v1::Record& record, Job* job);
 
 // `ended`: its position in the order in which jobs ended.
 void EndJob(const v1::JobEnded& record, uint64_t ended, Job* job);
+// What an ended job was to be started with: nobody starts it again. It keeps what people are told
+// of it, its first words among them.
+void DropStart(Job* job);
 
 }  // namespace cadre::state
 

@@ -109,6 +109,33 @@ TEST_F(ApplyTest, ACorrectedRootCauseFollowedFromTheNewOneOrStandsAlone) {
   EXPECT_EQ(job().saved.earlier(0).message(), "node a is lost");
 }
 
+TEST_F(ApplyTest, WhatAUsersJobsTakeIsCountedUntilTheyEnd) {
+  Create("ann");
+  const size_t specs = state_.by_user.BytesOf("ann").specs;
+  EXPECT_GT(specs, 0u);
+  PlaceFirstPart();
+  Form(1);
+  v1::Record record = Train();
+  record.mutable_key_written()->set_generation(1);
+  record.mutable_key_written()->set_key("key");
+  record.mutable_key_written()->set_value("value");
+  Apply(record);
+  EXPECT_EQ(state_.by_user.BytesOf("ann").stores, 8u);
+  record.mutable_key_written()->set_value("v");
+  Apply(record);
+  EXPECT_EQ(state_.by_user.BytesOf("ann").stores, 4u);
+  // The same of a snapshot.
+  State again;
+  for (const v1::Record& piece : SnapshotOf(state_)) state::Apply(piece, &again);
+  EXPECT_EQ(again.by_user.BytesOf("ann").stores, 4u);
+  EXPECT_EQ(again.by_user.BytesOf("ann").specs, specs);
+  Form(2);
+  EXPECT_EQ(state_.by_user.BytesOf("ann").stores, 0u);
+  End();
+  EXPECT_EQ(state_.by_user.BytesOf("ann").specs, 0u);
+  EXPECT_EQ(state_.by_user.all_bytes().specs, 0u);
+}
+
 TEST_F(ApplyTest, RecordsOfAnotherGenerationAreIgnored) {
   Begin();
   v1::Record record = Train();

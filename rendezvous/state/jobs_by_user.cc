@@ -23,6 +23,25 @@ void JobsByUser::Remove(const std::string& user, uint64_t ended) {
   if (jobs.live == 0 && jobs.ended.empty()) users_.erase(found);
 }
 
+void JobsByUser::Grow(const std::string& user, const Bytes& by) {
+  for (Bytes* bytes : {&users_[user].bytes, &all_}) {
+    bytes->specs += by.specs;
+    bytes->stores += by.stores;
+  }
+}
+
+void JobsByUser::Shrink(const std::string& user, const Bytes& by) {
+  for (Bytes* bytes : {&users_[user].bytes, &all_}) {
+    bytes->specs -= by.specs;
+    bytes->stores -= by.stores;
+  }
+}
+
+JobsByUser::Bytes JobsByUser::BytesOf(const std::string& user) const {
+  const auto found = users_.find(user);
+  return found == users_.end() ? Bytes() : found->second.bytes;
+}
+
 size_t JobsByUser::Live(const std::string& user) const {
   const auto found = users_.find(user);
   return found == users_.end() ? 0 : found->second.live;

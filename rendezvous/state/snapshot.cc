@@ -25,10 +25,11 @@ saved::State JobPiece(const Job& job) {
   return piece;
 }
 
-void AddKeys(const std::string& name, const Job& job, std::vector<v1::Record>* records) {
+void AddKeys(const std::string& name, const Job& job, const std::function<void(v1::Record)>& take) {
   const auto add = [&](keyspace::Change change) {
-    records->push_back(RecordOf(job.generation.number(), std::move(change)));
-    records->back().set_job(name);
+    v1::Record record = RecordOf(job.generation.number(), std::move(change));
+    record.set_job(name);
+    take(std::move(record));
   };
   for (const auto& [key, value] : job.store.keys) add({keyspace::KeyWritten{key, value}, {}});
   for (const auto& [communicator, id] : job.store.communicator_ids) {
@@ -45,14 +46,22 @@ void AddKeys(const std::string& name, const Job& job, std::vector<v1::Record>* r
 
 }  // namespace
 
+void ForEachOfSnapshot(const State& state, const std::function<void(v1::Record)>& take) {
+  v1::Record cluster;
+  *cluster.mutable_snapshot() = ClusterPiece(state);
+  take(std::move(cluster));
+  for (const auto& [name, job] : state.jobs) {
+    v1::Record whole;
+    whole.set_job(name);
+    *whole.mutable_snapshot() = JobPiece(job);
+    take(std::move(whole));
+    AddKeys(name, job, take);
+  }
+}
+
 std::vector<v1::Record> SnapshotOf(const State& state) {
   std::vector<v1::Record> records;
-  *records.emplace_back().mutable_snapshot() = ClusterPiece(state);
-  for (const auto& [name, job] : state.jobs) {
-    records.emplace_back().set_job(name);
-    *records.back().mutable_snapshot() = JobPiece(job);
-    AddKeys(name, job, &records);
-  }
+  ForEachOfSnapshot(state, [&records](v1::Record record) { records.push_back(std::move(record)); });
   return records;
 }
 

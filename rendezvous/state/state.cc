@@ -42,6 +42,9 @@ const v1::Failure* Generation::root_cause() const {
   return saved.stop().has_root_cause() ? &saved.stop().root_cause() : nullptr;
 }
 
-Job::Job(saved::Job job) : saved(std::move(job)), policy(PolicyOf(saved.spec())) {}
+Job::Job(saved::Job job)
+    : saved(std::move(job)),
+      policy(PolicyOf(saved.spec())),
+      spec_bytes(HasEnded(saved.phase()) ? 0 : saved.spec().ByteSizeLong()) {}
 
 }  // namespace cadre::state

@@ -64,6 +64,8 @@ struct Job {
 
   // What the spec means.
   Policy policy;
+  // Of the spec; 0: the job has ended.
+  size_t spec_bytes = 0;
   // Of all nodes.
   uint64_t slots = 0;
 };

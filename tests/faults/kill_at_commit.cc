@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -28,7 +29,9 @@ class KillingLog final : public log::RecordLog {
     return status;
   }
   bool WantsCompaction() const override { return log_->WantsCompaction(); }
-  absl::Status Compact(const log::RecordRows& snapshot) override { return log_->Compact(snapshot); }
+  absl::Status Compact(log::Shortener& shortener, const std::atomic<bool>& stop) override {
+    return log_->Compact(shortener, stop);
+  }
 
  private:
   const bool before_;

@@ -33,8 +33,10 @@ class Disk::Log final : public log::RecordLog {
     return disk_.Append(records.Decoded(), crash_);
   }
   bool WantsCompaction() const override { return disk_.appended_ > disk_.plan_.compact_after; }
-  absl::Status Compact(const log::RecordRows& snapshot) override {
-    return disk_.Compact(snapshot.Decoded());
+  absl::Status Compact(log::Shortener& shortener, const std::atomic<bool>&) override {
+    for (const v1::Record& record : disk_.durable_) shortener.Add(record);
+    for (const v1::Record& record : disk_.unsynced_) shortener.Add(record);
+    return disk_.Compact(shortener.Take().Decoded());
   }
 
  private:

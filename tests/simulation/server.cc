@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/host/state_shortener.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::simulation {
@@ -58,7 +59,7 @@ void Server::Start() {
   core_ = std::make_unique<Core>(config);
   host::CommitQueue::Host host;
   host.deliver = [this](const Effects& effects) { CarryOut(effects); };
-  host.snapshot = [this] { return core_->Snapshot(); };
+  host.shortener = [] { return std::make_unique<host::StateShortener>(); };
   host.saved = [](absl::Duration) {};
   host.say = [this](const std::string& line) {
     world_.Note(1, 0, [&] { return absl::StrCat("server: ", line); });

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 namespace {
@@ -90,7 +91,8 @@ Status CallLedger::HearFailure(int peer, Status reason) {
   return failure_;
 }
 
-void CallLedger::HearEnd(int peer) {
+void CallLedger::HearEnd(int peer, bool altered) {
+  peers_[peer].is_altered = altered;
   peers_[peer].is_gone = peers_[peer].has_answered = true;
   has_any_died_ = has_any_died_ || !peers_[peer].has_left;
 }
@@ -98,11 +100,16 @@ void CallLedger::HearEnd(int peer) {
 Status CallLedger::Gone(int peer) const {
   const Peer& other = peers_[peer];
   if (!other.is_gone || other.has_left) return OkStatus();
+  if (other.is_altered) {
+    return UnavailableError(absl::StrCat("rank ", peer, ": ", wire::kAlteredText));
+  }
   return UnavailableError(
       absl::StrCat("rank ", peer, " is gone: its process ended, or its machine is out of reach"));
 }
 
 Status CallLedger::WhyMessageLost(int peer) const {
+  // This rank saw that itself; what others tell may have followed from it.
+  if (peers_[peer].is_altered) return Gone(peer);
   RETURN_IF_ERROR(failure_);
   return peers_[peer].has_left ? Left(peer) : Gone(peer);
 }
@@ -135,7 +142,8 @@ std::string CallLedger::Missing() const {
     const Peer& other = peers_[rank];
     if (static_cast<int>(rank) == rank_) continue;
     if (other.is_gone && !other.has_left) {
-      silent.push_back(absl::StrCat("rank ", rank, " (it is gone)"));
+      silent.push_back(absl::StrCat("rank ", rank, " (",
+                                    other.is_altered ? wire::kAlteredText : "it is gone", ")"));
     } else if (!other.has_answered) {
       silent.push_back(absl::StrCat(
           "rank ", rank, " (it does not answer: it is stopped, or its machine is out of reach)"));

@@ -46,8 +46,9 @@ class CallLedger {
   Status HearFailure(int peer, Status reason);
   // What all operations fail with from now on; OK: nothing.
   const Status& failure() const { return failure_; }
-  // Its connection ended: it will answer nothing more.
-  void HearEnd(int peer);
+  // Its connection ended: it will answer nothing more. `altered`: this rank ended it, since what
+  // came was not what the peer had sent.
+  void HearEnd(int peer, bool altered = false);
   // Whether the connection to some rank ended that had not left.
   bool has_any_died() const { return has_any_died_; }
   // Nobody has left, died or failed, so that the next call may begin.
@@ -74,6 +75,7 @@ class CallLedger {
     bool has_answered = false;
     bool has_left = false;  // after told.finished
     bool is_gone = false;
+    bool is_altered = false;
   };
 
   Status Left(int peer) const;

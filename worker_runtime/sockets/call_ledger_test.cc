@@ -115,6 +115,21 @@ TEST(CallLedger, SaysWhoIsMissing) {
   EXPECT_THAT(ledger.Missing(), HasSubstr("rank 3 (it is gone)"));
 }
 
+TEST(CallLedger, WhatWasAlteredOnItsWayIsCalledThatWhateverOthersSayOfIt) {
+  CallLedger ledger(0, 3);
+  ASSERT_OK(ledger.Begin("barrier"));
+  ledger.HearEnd(1, /*altered=*/true);
+  const auto altered =
+      StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1: what came was altered on its way"));
+  EXPECT_THAT(ledger.WhyLost({1}), altered);
+  EXPECT_THAT(ledger.WhyLost({2}), altered);
+  EXPECT_THAT(ledger.Missing(), HasSubstr("rank 1 (what came was altered on its way)"));
+  // The rank that sent it names its victim.
+  EXPECT_FALSE(ledger.HearFailure(1, UnavailableError("rank 0 is gone")).ok());
+  EXPECT_THAT(ledger.WhyLost({1}), altered);
+  EXPECT_THAT(ledger.WhyMessageLost(1), altered);
+}
+
 TEST(CallLedger, WhoLeftBeforeItsConnectionEndedHasNotDied) {
   CallLedger ledger(0, 3);
   EXPECT_OK(ledger.HearLeave(1, 0));

@@ -152,20 +152,20 @@ void CallWatch::AwaitLastWords(std::unique_lock<std::mutex>& lock) {
           [this] { return has_left_ || ledger_.has_any_died(); });
 }
 
-void CallWatch::HearEnd(int peer, bool is_out_of_reach) {
+void CallWatch::HearEnd(int peer, LinkEnd end) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    ledger_.HearEnd(peer);
+    ledger_.HearEnd(peer, end == LinkEnd::kAltered);
     heard_.notify_all();
   }
   // Of a process that ended, all it sent still comes, and then the end.
-  if (is_out_of_reach) listener_.lose(peer);
+  if (end == LinkEnd::kOutOfReach) listener_.lose(peer);
 }
 
 void CallWatch::Run() {
   const PeerLinks::Listener listener = {
       [this](int peer, const PeerMessage& message) { Hear(peer, message); },
-      [this](int peer, bool is_out_of_reach) { HearEnd(peer, is_out_of_reach); }};
+      [this](int peer, LinkEnd end) { HearEnd(peer, end); }};
   uint64_t last_call = 0;
   uint32_t looks = 0;  // at the same call
   MonoTime next = MonoNow() + kStallCheckInterval;

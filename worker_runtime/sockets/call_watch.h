@@ -80,7 +80,7 @@ class CallWatch {
   // Of who left, once it is time.
   void SayLeft();
   void AwaitLastWords(std::unique_lock<std::mutex>& lock);
-  void HearEnd(int peer, bool is_out_of_reach);
+  void HearEnd(int peer, LinkEnd end);
   void Arm();
   PeerMessage Statement(PeerMessage::Kind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(PeerMessage::Kind kind);

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <list>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/sockets/endpoint.h"
@@ -86,6 +88,14 @@ class Connecting {
   size_t missing_ = 0;
   std::list<Pending> pending_;
   std::vector<Redial> redials_;
+  // Since when calls of a rank have been dropped, one after another, and how many were.
+  struct Dropped {
+    MonoTime since;
+    int calls = 0;
+  };
+  std::map<std::pair<int, Purpose>, Dropped> dropped_;
+  // Why the last connection was refused that this rank had accepted; empty: none was.
+  std::string refusal_;
 };
 
 Status Connecting::CallRank(int peer, Purpose purpose) {
@@ -135,6 +145,8 @@ Status Connecting::Accept() {
     if (!socket.ok()) {
       return IsOutOfDescriptors(errno) ? OutOfDescriptors(errno) : OkStatus();
     }
+    // All ranks are of one user. Another one of this machine could only take their places.
+    if (!MayServe(PeerUserOf(socket.get()))) continue;
     if (pending_.size() >= missing_ + kMaxStrangers) MakeRoom();
     ASSIGN_OR_RETURN(std::string nonce, HandshakeNonce());
     pending_.push_back(
@@ -162,6 +174,16 @@ Status Connecting::Complete(Pending& pending) {
 Result<bool> Connecting::Lost(Pending& pending, int error) {
   if (pending.peer < 0) return false;
   if (pending.connected && (error == 0 || error == ECONNRESET || error == EPIPE)) {
+    const MonoTime now = MonoNow();
+    Dropped& dropped = dropped_[{pending.peer, pending.purpose}];
+    if (dropped.calls++ == 0) dropped.since = now;
+    if (now - dropped.since >= kHandshakePatience) {
+      return UnavailableError(absl::StrCat(
+          "rank ", pending.peer, " at ", request_.endpoints[pending.peer], " took the call ",
+          dropped.calls, " times in ", absl::ToInt64Seconds(kHandshakePatience),
+          " s and closed it each time: it does not know "
+          "what came as this rank's hello, which was altered on its way or is another version's"));
+    }
     redials_.push_back({pending.peer, pending.purpose, MonoNow() + kRedialPause});
     return false;
   }
@@ -192,9 +214,11 @@ Result<bool> Connecting::ShakeOn(Pending& pending) {
     case Progress::kRefused:
       break;
   }
-  // A stranger is not worth a word; one who answers in a rank's place is.
-  if (pending.peer < 0) return false;
-  return shaken.refusal;
+  // Of strangers one word at the end, if a rank is missing then; who answers in a rank's place is
+  // none.
+  if (pending.peer >= 0) return shaken.refusal;
+  refusal_ = std::string(shaken.refusal.message());
+  return false;
 }
 
 Status Connecting::Missing() const {
@@ -209,7 +233,8 @@ Status Connecting::Missing() const {
     if (first.size() < kFirstFew) first.push_back(absl::StrCat("rank ", peer));
   }
   return DeadlineExceededError(
-      absl::StrCat("no connection in time with ", FirstFew(first, ranks.size())));
+      absl::StrCat("no connection in time with ", FirstFew(first, ranks.size()),
+                   refusal_.empty() ? "" : "; the last connection that was refused: ", refusal_));
 }
 
 Status Connecting::Advance() {

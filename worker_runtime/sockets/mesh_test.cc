@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -14,6 +15,7 @@
 namespace cadre::sockets {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
@@ -114,6 +116,40 @@ TEST_F(MeshTest, WhoDoesNotKnowTheKeyIsNotConnected) {
   EXPECT_THAT(Connect(0, "key", std::chrono::seconds(1)),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
   other.join();
+}
+
+// As a machine between two ranks may do it, or a rank of another version: it would have called for
+// as long as it may wait, without a word.
+TEST_F(MeshTest, ARankWhoseHelloIsNotTakenIsToldSoLongBeforeItsTime) {
+  Listen(2);
+  std::atomic<bool> done{false};
+  // In rank 0's place: takes what comes, and closes it.
+  std::thread closer([&] {
+    while (!done) {
+      pollfd one = {listeners_[0].get(), POLLIN, 0};
+      if (poll(&one, 1, 10) <= 0) continue;
+      const ScopedFd taken(accept4(listeners_[0].get(), nullptr, nullptr, SOCK_CLOEXEC));
+      char bytes[40];
+      if (taken.ok()) recv(taken.get(), bytes, sizeof(bytes), 0);
+    }
+  });
+  const MonoTime start = MonoNow();
+  EXPECT_THAT(Connect(1, "key"),
+              StatusIs(StatusCode::kUnavailable,
+                       AllOf(HasSubstr("rank 0 at 127.0.0.1:"), HasSubstr("closed it each time"))));
+  EXPECT_LT(MonoNow() - start, 2 * kHandshakePatience);
+  done = true;
+  closer.join();
+}
+
+TEST_F(MeshTest, WhoWaitsForARankSaysWhatItRefused) {
+  Listen(2);
+  const ScopedFd stranger = Stranger(0);
+  const std::string request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n and more, so that it is enough";
+  EXPECT_GE(send(stranger.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
+  EXPECT_THAT(Connect(0, "key", std::chrono::seconds(1)),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("rank 1"), HasSubstr("began with \"GET / HT\""))));
 }
 
 TEST_F(MeshTest, WhatRanksSayToEachOtherMayBeEncrypted) {

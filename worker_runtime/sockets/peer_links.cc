@@ -73,8 +73,10 @@ void PeerLinks::Poll(absl::Duration timeout, const Listener& listener) {
       links_[peer].connection.Close();
       links_[peer].outgoing.clear();
     }
-    listener.hear_end(static_cast<int>(peer),
-                      error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH);
+    const bool out_of_reach = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+    listener.hear_end(static_cast<int>(peer), error == EBADMSG ? LinkEnd::kAltered
+                                              : out_of_reach   ? LinkEnd::kOutOfReach
+                                                               : LinkEnd::kClosed);
   }
 }
 

@@ -31,6 +31,12 @@ struct PeerMessage {
 };
 static_assert(sizeof(PeerMessage) == 512, "as it goes over the wire");
 
+enum class LinkEnd {
+  kClosed,      // by its process, or with that
+  kOutOfReach,  // it is not its process that ended the connection
+  kAltered      // what came is not what the peer sent: it was altered on its way
+};
+
 class PeerLinks {
  public:
   // By rank; none for this one.
@@ -44,8 +50,8 @@ class PeerLinks {
 
   struct Listener {
     std::function<void(int peer, const PeerMessage& message)> hear;
-    // Once for each peer. `is_out_of_reach`: it is not its process that ended the connection.
-    std::function<void(int peer, bool is_out_of_reach)> hear_end;
+    // Once for each peer.
+    std::function<void(int peer, LinkEnd end)> hear_end;
   };
   // Waits until somebody said something, Wake() was called or `timeout` has passed. One thread.
   void Poll(absl::Duration timeout, const Listener& listener);

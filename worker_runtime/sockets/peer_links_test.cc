@@ -56,7 +56,7 @@ TEST_F(PeerLinksTest, EveryoneHearsEveryone_AndThatTheyWent) {
     bool has_ended = false;
     const PeerLinks::Listener listener = {
         [&](int peer, const PeerMessage& message) { heard[peer] = message.text; },
-        [&](int peer, bool) { has_ended = has_ended || peer == 3; }};
+        [&](int peer, LinkEnd) { has_ended = has_ended || peer == 3; }};
     const MonoTime deadline = MonoNow() + kLong;
     while ((heard.size() < kRanks - 1 || !has_ended) && MonoNow() < deadline) {
       links.Poll(absl::Seconds(1), listener);
@@ -81,14 +81,14 @@ TEST_F(PeerLinksTest, NeverWaitsForWhoDoesNotListen_ButKeepsTheLastWord) {
       // What is left goes as soon as there is room.
       bool has_ended = false;
       const PeerLinks::Listener until_end = {[](int, const PeerMessage&) {},
-                                             [&](int, bool) { has_ended = true; }};
+                                             [&](int, LinkEnd) { has_ended = true; }};
       while (!has_ended) links.Poll(absl::Seconds(1), until_end);
       return;
     }
     if (over->Block()) delete over;
     std::string last;
     const PeerLinks::Listener listener = {
-        [&](int, const PeerMessage& message) { last = message.text; }, [](int, bool) {}};
+        [&](int, const PeerMessage& message) { last = message.text; }, [](int, LinkEnd) {}};
     const MonoTime deadline = MonoNow() + kLong;
     while (last != "the end" && MonoNow() < deadline) links.Poll(absl::Seconds(1), listener);
     EXPECT_EQ(last, "the end");
@@ -98,7 +98,7 @@ TEST_F(PeerLinksTest, NeverWaitsForWhoDoesNotListen_ButKeepsTheLastWord) {
 TEST_F(PeerLinksTest, WakeEndsAWait) {
   Run(2, [](int, PeerLinks& links) {
     std::thread waker([&links] { links.Wake(); });
-    links.Poll(absl::InfiniteDuration(), {[](int, const PeerMessage&) {}, [](int, bool) {}});
+    links.Poll(absl::InfiniteDuration(), {[](int, const PeerMessage&) {}, [](int, LinkEnd) {}});
     waker.join();
   });
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -307,6 +308,8 @@ Status SocketCommunicator::Lost(const Operation& operation, bool differs) {
   if (!status.ok()) return status;
   const int peer = operation.flow->lost_peer();
   const std::string text = absl::StrCat("rank ", peer, ": ", operation.flow->lost_reason());
+  // Nobody else can know better, and the other side may have seen the same and name this one.
+  if (operation.flow->lost_reason() == wire::kAlteredText) return UnavailableError(text);
   return watch_.Explain({peer}, differs ? InvalidArgumentError(text) : UnavailableError(text),
                         /*may_wait=*/true);
 }
@@ -349,7 +352,8 @@ Status SocketCommunicator::EndMessage(const std::string& call, int peer, Status 
   if (status.ok()) return status;
   if (!connections_.broken().ok()) {
     status = connections_.broken();
-  } else if (status.code() == StatusCode::kUnavailable) {
+  } else if (status.code() == StatusCode::kUnavailable &&
+             !absl::EndsWith(status.message(), wire::kAlteredText)) {
     status = watch_.ExplainMessage(peer, status);
   }
   return FailAll(call, status);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 #include "cadre/status.h"
 #include "worker_runtime/sockets/endpoint.h"
@@ -82,6 +83,8 @@ void Gate::Accept() {
       pause_until_ = MonoNow() + kPause;
       return;
     }
+    // They would take places for a while, and one may have the key that a shared machine shows.
+    if (!MayServe(PeerUserOf(socket.get()))) continue;
     if (strangers_.size() >= room_) MakeRoom();
     Result<std::string> nonce = sockets::HandshakeNonce();
     if (!nonce.ok() || !Watch(socket.get(), last_number_ + 1)) continue;

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <thread>
@@ -72,6 +73,18 @@ class GateTest : public ::testing::Test {
 TEST_F(GateTest, WhoKnowsTheKeyComesIn) {
   EXPECT_OK(RankComes());
   EXPECT_OK(RankComes());
+}
+
+TEST_F(GateTest, AnotherUserOfThisMachineDoesNot) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  ASSERT_EQ(seteuid(12345), 0);
+  const ScopedFd stranger = Stranger();
+  EXPECT_EQ(seteuid(0), 0);
+  EXPECT_OK(RankComes());
+  char byte = 0;
+  pollfd wait = {stranger.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&wait, 1, 60000), 1);
+  EXPECT_LE(recv(stranger.get(), &byte, 1, MSG_DONTWAIT), 0) << "it may say that it knows the key";
 }
 
 TEST_F(GateTest, StrangersDelayNobody) {

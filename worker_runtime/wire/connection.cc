@@ -92,7 +92,7 @@ ssize_t Connection::Receive(void* bytes, size_t size) const {
 std::string EndText(int error) {
   if (error == 0) return "it closed the connection";
   // The sockets themselves never say this.
-  if (error == EBADMSG) return "what came was altered on its way";
+  if (error == EBADMSG) return kAlteredText;
   return ErrnoText(error);
 }
 

@@ -49,6 +49,9 @@ class Connection {
   std::unique_ptr<RecordReader> reader_;
 };
 
+// Why this side ended a connection (EBADMSG).
+inline constexpr char kAlteredText[] = "what came was altered on its way";
+
 // Why a connection ended, by the errno that Send() or Receive() left; 0: its other side closed it.
 std::string EndText(int error);
 

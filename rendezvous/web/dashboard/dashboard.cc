@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
+#include "rendezvous/service/caller_loads.h"
 #include "rendezvous/service/disclosure.h"
 #include "rendezvous/service/listening.h"
 #include "rendezvous/service/permission.h"
@@ -82,6 +85,7 @@ struct Dashboard::Impl {
     if (request.path == "/healthz") return Health(std::move(exchange));
     const absl::StatusOr<Bearer> bearer = ReaderOf(request);
     if (!bearer.ok()) return ReplyError(*exchange, bearer.status());
+    if (!MayReadMore(*bearer, exchange)) return;
     absl::string_view path = request.path;
     if (path == "/metrics") return Metrics(*bearer, std::move(exchange));
     if (path == "/api/events") {
@@ -96,6 +100,29 @@ struct Dashboard::Impl {
       return OfJob(std::string(path), *bearer, request, std::move(exchange));
     }
     exchange->Reply(404, kTextType, "there is nothing here\n");
+  }
+
+  // Whether this is not one reader too many of that user: who opens as many as there may be takes
+  // only own places. False: it was told so.
+  bool MayReadMore(const Bearer& bearer, const Exchange& exchange) {
+    if (bearer.kind == Bearer::Kind::kAdministrator) return true;
+    const std::string caller = service::CallerText(bearer);
+    std::vector<std::weak_ptr<HttpExchange>>& own = readers[caller];
+    own.erase(std::remove_if(own.begin(), own.end(),
+                             [](const std::weak_ptr<HttpExchange>& one) {
+                               const Exchange reader = one.lock();
+                               return reader == nullptr || reader->closed();
+                             }),
+              own.end());
+    if (own.size() >= kReadersOfUserMax) {
+      exchange->Reply(503, kTextType,
+                      absl::StrCat(caller, ": ", own.size(),
+                                   " requests are under way or followed, which is the limit "
+                                   "(dashboard readers of a user)\n"));
+      return false;
+    }
+    own.push_back(exchange);
+    return true;
   }
 
   // For the answer to what this reader asks the core. Null: there is none, and it was told so.
@@ -287,6 +314,8 @@ struct Dashboard::Impl {
   EventStreams events;
   LogTails tails;
   AgentLogs agent_logs;
+  // Requests that are not done with, by caller.
+  std::map<std::string, std::vector<std::weak_ptr<HttpExchange>>> readers;
   bool health_asked = false;
   // Those who wait for the answer.
   std::vector<Exchange> health_readers;

@@ -30,6 +30,9 @@ namespace cadre::web {
 // How often the core and log files are looked at while somebody reads.
 inline constexpr absl::Duration kDashboardInterval = absl::Milliseconds(250);
 
+// Requests and streams of one user at once, of kHttpConnectionsMax.
+inline constexpr size_t kReadersOfUserMax = 16;
+
 struct DashboardOptions {
   // Address or name of this machine.
   std::string host = "127.0.0.1";

@@ -1,6 +1,8 @@
 // Who reads what on the dashboard, by the token.
 #include <atomic>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/token.h"
@@ -58,6 +60,30 @@ TEST_F(DashboardTokensTest, AReadOnlyTokenShowsJobsAndNodesAndNoOutput) {
   EXPECT_THAT(ann.All(), HasSubstr("what ann wrote"));
   EXPECT_THAT(bob.All(), Not(HasSubstr("what ann wrote")));
   EXPECT_THAT(reader.All(), Not(HasSubstr("what ann wrote")));
+}
+
+// There are 32 streams for all.
+TEST_F(DashboardTokensTest, OneUsersStreamsLeaveOthersTheirPlaces) {
+  DashboardOptions options;
+  options.token = kToken;
+  Start(options);
+  const auto follow = [](ReaderForTest& to, const std::string& token) {
+    to.Send(absl::StrCat("GET /api/events HTTP/1.1\r\nAuthorization: Bearer ", token, "\r\n\r\n"));
+  };
+  std::vector<std::unique_ptr<ReaderForTest>> anns;
+  for (size_t i = 0; i < kReadersOfUserMax; ++i) {
+    anns.push_back(std::make_unique<ReaderForTest>(dashboard_->port()));
+    follow(*anns.back(), User("ann"));
+    EXPECT_TRUE(anns.back()->Await("event: jobs"));
+  }
+  ReaderForTest one_more(dashboard_->port()), bob(dashboard_->port());
+  follow(one_more, User("ann"));
+  EXPECT_TRUE(
+      one_more.Await("user ann: 16 requests are under way or followed, which is the limit"));
+  follow(bob, User("bob"));
+  EXPECT_TRUE(bob.Await("event: jobs"));
+  anns.clear();
+  dashboard_->Finish(absl::Seconds(20));
 }
 
 TEST_F(DashboardTokensTest, TheServersTokenOfNowCounts) {
