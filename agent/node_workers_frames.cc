@@ -59,7 +59,6 @@ void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
   const std::string progress = outputs_.Add(*local_rank, output);
   if (!progress.empty()) {
     EmitAll(follower_.OnLines(*local_rank, progress, now));
-    uses_.display.Extra(follower_.Extra());
   }
   // Also for the current line of a progress bar.
   if (!progress.empty() || uses_.display.DrawsCurrentLines(true)) uses_.status.RedrawIfDue(now);

@@ -112,7 +112,7 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
   const size_t width = TerminalWidth();
   std::vector<std::string> block =
       StatusBlock(status, progress, options_.nodes, width, options_.color);
-  const std::string pace = pace_.Text(status, progress, extra_, MonoNow());
+  const std::string pace = pace_.Text(status, progress, MonoNow());
   if (!pace.empty()) block.push_back(TerminalLine("  " + pace, width));
   size_t shown = 0;
   for (const auto& [local_rank, line] : current_) {

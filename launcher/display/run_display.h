@@ -51,7 +51,6 @@ class RunDisplay : public agent::Display {
            (to_stderr || options_.output_shares_terminal);
   }
   void CurrentLine(uint32_t local_rank, const std::string& line) override;
-  void Extra(const agent::ProgressExtra& extra) override { extra_ = extra; }
   bool TakesLines() override { return writer_.HasRoom(); }
   void Line(const std::string& line) override;
   void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
@@ -70,7 +69,6 @@ class RunDisplay : public agent::Display {
   size_t drawn_ = 0;
   StatusLines plain_;
   Pace pace_;
-  agent::ProgressExtra extra_;
   std::map<uint32_t, std::string> current_;  // by local rank
 };
 
