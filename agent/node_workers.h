@@ -20,6 +20,7 @@
 #include "agent/status_view.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
+#include "agent/workers/node_usage.h"
 #include "agent/workers/node_worker.h"
 #include "agent/workers/port_hold.h"
 #include "agent/workers/python/warm_notes.h"
@@ -139,6 +140,7 @@ class NodeWorkers {
   std::string lost_supervisor_;
   WarmNotes warm_notes_;
   MonoTime poll_at_ = MonoTime::Never();
+  UsageWatch usage_;
   WorkerFollower follower_;  // last: its thread reports
 };
 
