@@ -14,14 +14,13 @@ namespace {
 
 bool Given(const Settings& settings, const char* flag) { return settings.Get(flag).has_value(); }
 
-// Where files are looked for.
+}  // namespace
+
 std::vector<std::string> LogDirectories(const Settings& settings) {
   const std::string given = settings.GetOr("log-dir", "");
   if (given.empty()) return KnownLogDirectories();
   return {std::filesystem::absolute(given).lexically_normal()};
 }
-
-}  // namespace
 
 std::vector<Flag> JobSourceFlags() {
   std::vector<Flag> flags = ControlFlags();
