@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "agent/core/command.h"
-#include "agent/evidence/progress_lines.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
@@ -24,8 +23,6 @@ class Display {
   virtual bool DrawsCurrentRows(bool /*to_stderr*/) const { return false; }
   // The rows that the worker overwrites now; none: it does not any more.
   virtual void CurrentRows(uint32_t /*local_rank*/, std::vector<std::string> /*rows*/) {}
-  // What this node's workers say besides their progress, before the Status() with it.
-  virtual void Extra(const ProgressExtra& /*extra*/) {}
   // Whether more of the workers' lines may come: who reads them keeps up, or has stood still for so
   // long that some are left out.
   virtual bool TakesLines() { return true; }

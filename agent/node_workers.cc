@@ -359,6 +359,9 @@ void NodeWorkers::Poll(MonoTime now) {
   if (!reads_output_ && spec().timeouts().has_silence()) NobodyIsSilent(now);
   store_.Poll();
   supervisor_.ContinueIfStopped();
+  if (std::optional<v1::NodeUsage> usage = usage_.Poll(now)) {
+    uses_.emit(UsageMeasured{*std::move(usage)});
+  }
   std::vector<AgentEvent> events = follower_.Poll(now);
   if (events.empty()) return uses_.status.Age(now);
   EmitAll(std::move(events));

@@ -20,6 +20,7 @@
 #include "agent/status_view.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
+#include "agent/workers/node_usage.h"
 #include "agent/workers/node_worker.h"
 #include "agent/workers/port_hold.h"
 #include "agent/workers/python/warm_notes.h"
@@ -146,6 +147,7 @@ class NodeWorkers {
   WarmNotes warm_notes_;
   bool reads_output_ = true;
   MonoTime poll_at_ = MonoTime::Never();
+  UsageWatch usage_;
   WorkerFollower follower_;  // last: its thread reports
 };
 

@@ -59,7 +59,6 @@ void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
   const std::string progress = outputs_.Add(*local_rank, output);
   if (!progress.empty()) {
     EmitAll(follower_.OnLines(*local_rank, progress, now));
-    uses_.display.Extra(follower_.Extra());
   }
   // Also for the current state of progress bars.
   if (!progress.empty() || uses_.display.DrawsCurrentRows(true)) uses_.status.RedrawIfDue(now);

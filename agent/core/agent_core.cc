@@ -62,6 +62,7 @@ void AgentCore::Impl::Take(const AgentEvent& event) {
         }
         if constexpr (std::is_same_v<T, SignalReceived>) OnSignal(e.signal);
         if constexpr (std::is_same_v<T, WorkerAsked>) OnWorkerAsked(e.request);
+        if constexpr (std::is_same_v<T, UsageMeasured>) session.NodeUses(e.usage);
       },
       event);
 }

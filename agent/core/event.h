@@ -120,6 +120,10 @@ struct SignalReceived {
 struct WorkerAsked {
   v1::StoreRequest request;
 };
+// How busy the node is; the server hears of it with the next heartbeat.
+struct UsageMeasured {
+  v1::NodeUsage usage;
+};
 // Moments are told by a clock that stands still while the machine sleeps; it has slept for so long
 // since the event before.
 struct MachineSlept {
@@ -130,7 +134,7 @@ using AgentEvent =
     std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, ProgramImported, WorkerDied,
                  WorkerUnkillable, AllGone, WorkerMayRejoin, WorkerWaits, SupervisorLost,
                  WorkerProgress, WorkerAlive, WorkerWrote, EvidenceFound, EvidenceDone, StacksFound,
-                 SignalReceived, WorkerAsked, MachineSlept, AgentTick>;
+                 SignalReceived, WorkerAsked, UsageMeasured, MachineSlept, AgentTick>;
 
 }  // namespace cadre::agent
 

@@ -69,6 +69,9 @@ void Session::RenewIfDue(MonoTime now, const GenerationId& runs) {
   if (now < renew_at_) return;
   v1::NodeMessage message;
   message.mutable_renew()->set_number(fence_.NumberOfRenewal(now));
+  if (usage_.has_value()) {
+    *message.mutable_renew()->mutable_usage() = *std::exchange(usage_, std::nullopt);
+  }
   out_.Up(std::move(message), runs);
   renew_at_ = now + lease_ / 3;
 }

@@ -35,6 +35,8 @@ class Session {
   // True: it is another life of its state, which knows nothing of what was before.
   bool Welcomed(MonoTime now, const v1::Welcome& welcome);
   void RenewIfDue(MonoTime now, const GenerationId& runs);
+  // How busy the node is, for the next heartbeat.
+  void NodeUses(const v1::NodeUsage& usage) { usage_ = usage; }
   // When a server that is connected is late with its Welcome. Never() once Silent() was called.
   MonoTime silent_at() const { return silent_at_; }
   void Silent() { silent_at_ = MonoTime::Never(); }
@@ -73,6 +75,7 @@ class Session {
   absl::Duration lease_ = kDefaultLease;
   v1::JobSpec spec_;
   MonoTime renew_at_ = MonoTime::Never();
+  std::optional<v1::NodeUsage> usage_;  // that no heartbeat has told yet
   MonoTime silent_at_ = MonoTime::Never();
   std::optional<MonoTime> away_since_;
   std::string away_reason_;

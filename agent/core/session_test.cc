@@ -71,6 +71,23 @@ TEST_F(SessionTest, RenewsThreeTimesALease) {
   EXPECT_EQ(session.renew_at(), MonoTime::Never());
 }
 
+TEST_F(SessionTest, AHeartbeatTellsOnceHowBusyTheNodeIs) {
+  Session session(config_, out_);
+  session.Connected(At(0), {}, 500);
+  session.Welcomed(At(0), Welcome(1));
+  v1::NodeUsage usage;
+  usage.set_cpu(0.5);
+  session.NodeUses(usage);
+  out_.Take();
+  const auto renew = [&](double at) {
+    session.RenewIfDue(At(at), {});
+    const std::vector<AgentCommand> commands = out_.Take();
+    return std::get<SendUp>(commands.at(0)).message.renew();
+  };
+  EXPECT_EQ(renew(3).usage().cpu(), 0.5f);
+  EXPECT_FALSE(renew(6).has_usage());
+}
+
 TEST_F(SessionTest, AReasonIsNewsOnceUntilTheServerIsBack) {
   Session session(config_, out_);
   EXPECT_TRUE(session.IsNewReason("refused"));

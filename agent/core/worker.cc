@@ -84,6 +84,8 @@ v1::NodeProgress SumOfProgress(const Workers& workers) {
     losses += one.loss() != 0;
     sum.set_of_generation(sum.of_generation() || one.of_generation());
     sum.set_workers(sum.workers() + 1);
+    sum.set_total(std::max(sum.total(), one.total()));
+    if (sum.figures().empty()) *sum.mutable_figures() = one.figures();
   }
   if (losses > 0) sum.set_loss(loss / losses);
   return sum;

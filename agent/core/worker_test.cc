@@ -72,12 +72,17 @@ TEST(SumOfProgress, NamesTheSlowest_AndCountsWhoReports) {
   workers[0].progress.emplace().set_step(7);
   workers[2].progress.emplace().set_step(5);
   workers[2].progress->set_loss(0.5);
+  workers[2].progress->set_total(90);
+  workers[2].progress->add_figures()->set_name("lr");
   const v1::NodeProgress sum = SumOfProgress(workers);
   EXPECT_EQ(sum.workers(), 2u);
   EXPECT_EQ(sum.min_step(), 5u);
   EXPECT_EQ(sum.max_step(), 7u);
   EXPECT_EQ(sum.slowest_local_rank(), 2u);
   EXPECT_EQ(sum.loss(), 0.5);
+  EXPECT_EQ(sum.total(), 90u);
+  ASSERT_EQ(sum.figures_size(), 1);
+  EXPECT_EQ(sum.figures(0).name(), "lr");
 }
 
 }  // namespace

@@ -2,26 +2,11 @@
 
 #include <cmath>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "rpc/figures.h"
 
 namespace cadre::agent {
-namespace {
-
-bool IsMetricName(absl::string_view name) {
-  if (name.empty() || name.size() > kMaxMetricName || !absl::ascii_isalpha(name[0]) ||
-      name == "step" || name == "samples_per_second" || name == "total") {
-    return false;
-  }
-  for (const char c : name) {
-    if (!absl::ascii_isalnum(c) && c != '_' && c != '.' && c != '/') return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
   ProgressLine parsed;
   v1::Progress& progress = parsed.progress;
@@ -45,11 +30,10 @@ std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
       progress.set_loss(number);
       any = true;
     } else if (parts.first == "total" && absl::SimpleAtoi(parts.second, &step)) {
-      parsed.extra.total = step;
+      progress.set_total(step);
       any = true;
-    } else if (IsMetricName(parts.first) && absl::SimpleAtod(parts.second, &number) &&
-               parsed.extra.metrics.size() < kMaxMetrics) {
-      parsed.extra.metrics[std::string(parts.first)] = number;
+    } else if (absl::SimpleAtod(parts.second, &number) &&
+               rpc::SetFigure(parts.first, number, progress.mutable_figures())) {
       any = true;
     }
   }

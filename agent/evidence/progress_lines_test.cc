@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "rpc/figures.h"
 
 namespace cadre::agent {
 namespace {
@@ -18,12 +19,14 @@ TEST(ParseProgressLine, AllNames_AnyOrder_AreTaken) {
 TEST(ParseProgressLine, FiguresOfTheProgramsOwn) {
   const auto progress = ParseProgressLine("step=7 total=90 lr=3e-4 eval/acc=0.5 9x=1 a-b=1 note=x");
   ASSERT_TRUE(progress.has_value());
-  EXPECT_EQ(progress->extra.total, 90u);
-  EXPECT_EQ(progress->extra.metrics,
-            (std::map<std::string, double>{{"lr", 3e-4}, {"eval/acc", 0.5}}));
+  EXPECT_EQ(progress->progress.total(), 90u);
+  ASSERT_EQ(progress->progress.figures_size(), 2);
+  EXPECT_EQ(progress->progress.figures(0).name(), "lr");
+  EXPECT_EQ(progress->progress.figures(0).value(), 3e-4);
+  EXPECT_EQ(progress->progress.figures(1).name(), "eval/acc");
   std::string many;
   for (int i = 0; i < 100; ++i) many += "m" + std::to_string(i) + "=1 ";
-  EXPECT_EQ(ParseProgressLine(many)->extra.metrics.size(), kMaxMetrics);
+  EXPECT_EQ(ParseProgressLine(many)->progress.figures_size(), rpc::kMaxFigures);
 }
 
 TEST(ParseProgressLine, WhatIsNoNumber_IsLeftOut) {

@@ -65,14 +65,15 @@ std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_
   Watched& watched = found->second;
   v1::Progress progress = parsed->progress;
   progress.set_local_rank(local_rank);
-  if (parsed->has_step) {
-    lines_have_steps_ = true;
-  } else if (watched.progress) {
-    progress.set_step(watched.progress->step());
+  if (parsed->has_step) lines_have_steps_ = true;
+  // What this line leaves out is as it was told last.
+  if (watched.progress) {
+    const v1::Progress& before = *watched.progress;
+    if (!parsed->has_step) progress.set_step(before.step());
+    if (progress.total() == 0) progress.set_total(before.total());
+    if (progress.figures().empty()) *progress.mutable_figures() = before.figures();
   }
   watched.progress = progress;
-  if (parsed->extra.total != 0) watched.extra.total = parsed->extra.total;
-  if (!parsed->extra.metrics.empty()) watched.extra.metrics = parsed->extra.metrics;
   std::vector<AgentEvent> events = {WorkerProgress{generation_, std::move(progress), now}};
   if (!parsed->has_step) events.push_back(WorkerAlive{generation_, local_rank, now});
   return events;
@@ -150,15 +151,6 @@ std::vector<AgentEvent> ProgressWatch::Poll(MonoTime now) {
   }
   PollOutput(now, events);
   return events;
-}
-
-ProgressExtra ProgressWatch::Extra() const {
-  ProgressExtra extra;
-  for (const auto& [local_rank, watched] : workers_) {
-    extra.total = std::max(extra.total, watched.extra.total);
-    if (extra.metrics.empty()) extra.metrics = watched.extra.metrics;
-  }
-  return extra;
 }
 
 std::vector<v1::Progress> ProgressWatch::Newest() const {

@@ -14,7 +14,6 @@
 
 #include "absl/strings/string_view.h"
 #include "agent/core/agent_core.h"
-#include "agent/evidence/progress_lines.h"
 #include "base/progress_snapshot.h"
 #include "base/threads/file_thread.h"
 #include "base/time.h"
@@ -46,8 +45,6 @@ class ProgressWatch {
   // may, and cannot show it.
   std::vector<AgentEvent> Poll(MonoTime now);
 
-  // The largest total of all workers, and the figures of the first that tells any.
-  ProgressExtra Extra() const;
   // The newest report of each worker that made any, by local rank.
   std::vector<v1::Progress> Newest() const;
 
@@ -55,7 +52,6 @@ class ProgressWatch {
   struct Watched {
     Worker worker;
     std::optional<v1::Progress> progress;
-    ProgressExtra extra;
     MonoTime page_since;
     int64_t page_step = -1;
     int64_t touched_ns = -1;    // modification time of the progress file

@@ -38,7 +38,6 @@ class WorkerFollower {
   std::vector<AgentEvent> OnLines(uint32_t local_rank, absl::string_view lines, MonoTime now);
   // Events for all that pages and files tell that is new since the last call.
   std::vector<AgentEvent> Poll(MonoTime now) { return watch_.Poll(now); }
-  ProgressExtra Extra() const { return watch_.Extra(); }
   // The newest progress of each worker that showed any.
   std::vector<v1::Progress> Newest() const { return watch_.Newest(); }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -30,6 +31,17 @@ struct Nvml {
   int (*minor)(void*, unsigned*);
   int (*cpu_affinity)(void*, unsigned, unsigned long*);
   const char* (*error)(int);
+};
+
+// nvmlUtilization_t and nvmlMemory_t.
+struct Rates {
+  unsigned gpu;
+  unsigned memory;
+};
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
 };
 
 template <typename Function>
@@ -123,6 +135,53 @@ GpuList VisibleGpus(const std::vector<Gpu>& all, std::optional<absl::string_view
                                all.size(), " GPUs of this node");
   }
   return list;
+}
+
+struct GpuMeter::Open {
+  int (*rates)(void*, Rates*);
+  int (*memory)(void*, Memory*);
+  std::vector<void*> devices;
+};
+
+GpuMeter::GpuMeter() = default;
+// The driver stays open as its library does; the process ends soon.
+GpuMeter::~GpuMeter() = default;
+
+std::optional<GpuUse> GpuMeter::Read() {
+  if (!std::exchange(tried_, true)) {
+    const GpuList found = FindGpus();
+    void* library = found.gpus.empty() ? nullptr : dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+    Nvml nvml;
+    auto open = std::make_unique<Open>();
+    if (library == nullptr || !LoadAll(library, nvml) ||
+        !Load(library, "nvmlDeviceGetUtilizationRates", open->rates) ||
+        !Load(library, "nvmlDeviceGetMemoryInfo", open->memory) || nvml.init() != kNvmlSuccess) {
+      return std::nullopt;
+    }
+    for (const Gpu& gpu : found.gpus) {
+      void* device = nullptr;
+      if (nvml.handle(gpu.index, &device) == kNvmlSuccess) open->devices.push_back(device);
+    }
+    open_ = std::move(open);
+  }
+  if (open_ == nullptr) return std::nullopt;
+  GpuUse use;
+  for (void* device : open_->devices) {
+    Rates rates = {};
+    Memory memory = {};
+    // Not told of a GPU that is cut in parts.
+    if (open_->rates(device, &rates) != kNvmlSuccess ||
+        open_->memory(device, &memory) != kNvmlSuccess) {
+      continue;
+    }
+    ++use.gpus;
+    use.busy += static_cast<float>(rates.gpu) / 100;
+    use.memory_used += memory.used;
+    use.memory_total += memory.total;
+  }
+  if (use.gpus == 0) return std::nullopt;
+  use.busy /= static_cast<float>(use.gpus);
+  return use;
 }
 
 GpuList FindGpus() {

@@ -4,6 +4,7 @@
 #define CADRE_AGENT_WORKERS_GPUS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,29 @@ struct GpuList {
 
 // In the order of CUDA_VISIBLE_DEVICES where that is set.
 GpuList FindGpus();
+
+// How busy they are, all together.
+struct GpuUse {
+  uint32_t gpus = 0;
+  float busy = 0;  // mean of the share of time in which something ran, from 0 to 1
+  uint64_t memory_used = 0;
+  uint64_t memory_total = 0;
+};
+
+// Reads that again and again: the driver is opened once. May wait for ever where the driver does.
+// One thread.
+class GpuMeter {
+ public:
+  GpuMeter();
+  ~GpuMeter();
+  // nullopt: there are none, or the driver does not tell.
+  std::optional<GpuUse> Read();
+
+ private:
+  struct Open;
+  bool tried_ = false;
+  std::unique_ptr<Open> open_;
+};
 
 // What CUDA_VISIBLE_DEVICES leaves of `all`: entries are indices or the beginnings of UUIDs; as in
 // CUDA, the first one that names no GPU, or a GPU again, ends the list.

@@ -13,13 +13,27 @@ struct Entry {
 };
 
 constexpr Entry kCommands[] = {
-    {"run", RunCommand},         {"server", ServerCommand},   {"agent", ClusterAgentCommand},
-    {"submit", SubmitCommand},   {"status", StatusCommand},   {"why", WhyCommand},
-    {"logs", LogsCommand},       {"stacks", StacksCommand},   {"timeline", TimelineCommand},
-    {"cancel", CancelCommand},   {"nodes", NodesCommand},     {"drain", DrainCommand},
-    {"undrain", UndrainCommand}, {"token", TokenCommand},     {"validate", ValidateCommand},
-    {"slurm", SlurmCommand},     {"doctor", DoctorCommand},   {"completion", CompletionCommand},
-    {"man", ManCommand},         {"version", VersionCommand},
+    {"run", RunCommand},
+    {"server", ServerCommand},
+    {"agent", ClusterAgentCommand},
+    {"submit", SubmitCommand},
+    {"status", StatusCommand},
+    {"why", WhyCommand},
+    {"logs", LogsCommand},
+    {"stacks", StacksCommand},
+    {"timeline", TimelineCommand},
+    {"dashboard", DashboardCommand},
+    {"cancel", CancelCommand},
+    {"nodes", NodesCommand},
+    {"drain", DrainCommand},
+    {"undrain", UndrainCommand},
+    {"token", TokenCommand},
+    {"validate", ValidateCommand},
+    {"slurm", SlurmCommand},
+    {"doctor", DoctorCommand},
+    {"completion", CompletionCommand},
+    {"man", ManCommand},
+    {"version", VersionCommand},
 };
 
 }  // namespace

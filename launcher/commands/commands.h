@@ -26,6 +26,7 @@ Command SubmitCommand();
 Command StatusCommand();
 Command WhyCommand();
 Command TimelineCommand();
+Command DashboardCommand();
 Command LogsCommand();
 Command StacksCommand();
 Command CancelCommand();

@@ -15,13 +15,6 @@ namespace {
 
 bool Given(const Settings& settings, const char* flag) { return settings.Get(flag).has_value(); }
 
-// Where files are looked for.
-std::vector<std::string> LogDirectories(const Settings& settings) {
-  const std::string given = settings.GetOr("log-dir", "");
-  if (given.empty()) return KnownLogDirectories();
-  return {std::filesystem::absolute(given).lexically_normal()};
-}
-
 // Marks the runs whose launchers are suspended: those of their jobs that began last.
 void MarkSuspended(std::vector<PastRun>& runs) {
   for (const SuspendedLauncher& launcher : LocalLauncher::Suspended()) {
@@ -40,6 +33,12 @@ std::vector<PastRun> MarkedRunsIn(const std::string& log_dir, const std::string&
 }
 
 }  // namespace
+
+std::vector<std::string> LogDirectories(const Settings& settings) {
+  const std::string given = settings.GetOr("log-dir", "");
+  if (given.empty()) return KnownLogDirectories();
+  return {std::filesystem::absolute(given).lexically_normal()};
+}
 
 std::vector<Flag> JobSourceFlags() {
   std::vector<Flag> flags = ControlFlags();

@@ -20,6 +20,9 @@
 
 namespace cadre::launcher {
 
+// That of --log-dir, else those that are known (past_runs.h).
+std::vector<std::string> LogDirectories(const Settings& settings);
+
 // ControlFlags(), --log-dir and --run.
 std::vector<Flag> JobSourceFlags();
 

@@ -224,7 +224,9 @@ absl::StatusOr<v1::JobStatus> StatusOf(const PastRun& run) {
   const std::string directory = DirectoryOf(run);
   absl::StatusOr<v1::Verdict> verdict = ReadVerdict(directory);
   if (absl::IsNotFound(verdict.status())) {
-    FillGenerations(directory, &status);
+    const absl::Status history = ReadJson(directory + "/history.json", status.mutable_timeline());
+    if (!history.ok() && !absl::IsNotFound(history)) return history;
+    if (status.timeline().generations_size() == 0) FillGenerations(directory, &status);
     return status;
   }
   if (!verdict.ok()) return verdict.status();
@@ -236,6 +238,12 @@ absl::StatusOr<v1::JobStatus> StatusOf(const PastRun& run) {
   status.set_restarts(status.verdict().restarts());
   status.set_generation(status.verdict().generations());
   return status;
+}
+
+v1::JobUsage UsageOf(const PastRun& run) {
+  v1::JobUsage usage;
+  if (!ReadJson(DirectoryOf(run) + "/usage.json", &usage).ok()) return {};
+  return usage;
 }
 
 absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLogRequest& request) {

@@ -49,8 +49,12 @@ std::string BeganText(const PastRun& run, absl::TimeZone zone);
 // The verdict that a run left in its directory.
 absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory);
 
+// How busy its nodes were; nothing where that was not kept.
+v1::JobUsage UsageOf(const PastRun& run);
+
 // What its files say. Without a verdict, of a run that goes on or whose launcher was killed, the
-// phase is not known, and its generations are those of which there are directories.
+// phase is not known, and its generations are those of its history, or of which there are
+// directories.
 absl::StatusOr<v1::JobStatus> StatusOf(const PastRun& run);
 
 // As a server does it; tail and offset as there. NOT_FOUND: the rank's files are not on this

@@ -72,6 +72,19 @@ TEST_F(PastRunsTest, AreOpenedByNumberAndTime) {
             "b    1    2026-11-24 01:19:33  failed   2s    of another\n");
 }
 
+TEST_F(PastRunsTest, OfALauncherThatWasKilled_TheHistoryIsThere) {
+  Run("a", "20261122T011933.123456Z", "");
+  const PastRun run = RunsIn(logs_, "a")[0];
+  const std::string directory = logs_ + "/a/run_20261122T011933.123456Z";
+  EXPECT_EQ(StatusOf(run)->timeline().progress_size(), 0);
+  std::ofstream(directory + "/history.json")
+      << R"({"generations":[{"generation":"1","nodes":2}],"progress":[{"step":"7","loss":"NaN"}]})";
+  EXPECT_EQ(StatusOf(run)->timeline().progress(0).step(), 7u);
+  EXPECT_EQ(StatusOf(run)->timeline().generations(0).nodes(), 2u);
+  std::ofstream(directory + "/history.json") << "{";
+  EXPECT_THAT(std::string(StatusOf(run).status().message()), HasSubstr("history.json is broken"));
+}
+
 TEST_F(PastRunsTest, TheirFilesSayWhatAServerWould) {
   Run("a", "20261122T011933.123456Z", "rank 0 died");
   const PastRun run = RunsIn(logs_, "a")[0];

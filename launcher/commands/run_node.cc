@@ -36,6 +36,7 @@
 #include "launcher/attach/state_directory.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/past_runs.h"
+#include "launcher/commands/run_history.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/display/run_display.h"
 #include "launcher/environment/launch_board.h"
@@ -202,6 +203,15 @@ std::unique_ptr<LocalControl> AnswerCommands(const RunOptions& options,
   return serving ? LocalControl::Start(log_dir, options.job.name(), serving) : nullptr;
 }
 
+// What is served here is written down as long as the job goes on. Null: another one serves, or
+// nothing is kept.
+std::unique_ptr<RunHistory> KeepHistory(const RunOptions& options, const Attachment& attachment) {
+  const std::string log_dir = options.job.logs().dir();
+  const RunHistory::Serving serving = ServingOf(attachment);
+  if (!serving || log_dir.empty()) return nullptr;
+  return std::make_unique<RunHistory>(log_dir, options.job.name(), serving);
+}
+
 // The process that started this launcher and wrote the token to its standard input keeps that open:
 // when it ends, so does the job, as by SIGTERM.
 void EndWithStandardInput() {
@@ -329,11 +339,13 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
     ended(status);
     EndProcess(status);
   }
+  std::unique_ptr<RunHistory> history = KeepHistory(options, *attachment);
   agent::DaemonOptions daemon = Daemon(options, *attachment, slots);
   daemon.adoption = std::move(found.adoption);
   daemon.unfit = std::move(found.unfit);
   const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
+  history.reset();
   if (exit.ok()) LeaveEnd(options, *attachment, exit->verdict, display);
   if (exit.ok() && attachment->board.has_value()) {
     attachment->board->NoteTakenPart(options.node_name);

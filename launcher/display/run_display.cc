@@ -164,7 +164,7 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
   const size_t width = size.columns - 1;
   std::vector<std::string> block =
       StatusBlock(status, progress, options_.nodes, width, options_.color);
-  const std::string pace = pace_.Text(status, progress, extra_, MonoNow());
+  const std::string pace = pace_.Text(status, progress, MonoNow());
   if (!pace.empty()) block.push_back(TerminalLine("  " + pace, width));
   // The cursor cannot go up to what has left the terminal.
   const size_t room = size.rows - std::min(size.rows, block.size() + 1);

@@ -54,7 +54,6 @@ class RunDisplay : public agent::Display {
            (to_stderr || options_.output_shares_terminal);
   }
   void CurrentRows(uint32_t local_rank, std::vector<std::string> rows) override;
-  void Extra(const agent::ProgressExtra& extra) override { extra_ = extra; }
   bool TakesLines() override { return writer_.HasRoom(); }
   void Line(const std::string& line) override;
   void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
@@ -79,7 +78,6 @@ class RunDisplay : public agent::Display {
   bool unfinished_[2] = {};
   StatusLines plain_;
   Pace pace_;
-  agent::ProgressExtra extra_;
   std::map<uint32_t, std::vector<std::string>> current_;  // by local rank
 };
 

@@ -48,6 +48,8 @@ v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
     loss += one.loss();
     losses += one.loss() != 0;
     sum.set_workers(sum.workers() + 1);
+    sum.set_total(std::max(sum.total(), one.total()));
+    if (sum.figures().empty()) *sum.mutable_figures() = one.figures();
   }
   if (losses > 0) sum.set_loss(loss / losses);
   return sum;
@@ -96,8 +98,9 @@ std::string ProgressText(const v1::JobProgress& progress) {
 }
 
 std::string Pace::Text(const v1::JobStatus& status, const std::vector<v1::Progress>& here,
-                       const agent::ProgressExtra& extra, MonoTime now) {
-  const v1::JobProgress progress = status.has_progress() ? status.progress() : SumOf(here);
+                       MonoTime now) {
+  const v1::JobProgress own = SumOf(here);
+  const v1::JobProgress progress = status.has_progress() ? status.progress() : own;
   if (progress.workers() == 0) return "";
   if (!has_begun_) began_ = now;
   if (!has_begun_ || status.generation() != generation_ || progress.step() < first_step_) {
@@ -107,18 +110,20 @@ std::string Pace::Text(const v1::JobStatus& status, const std::vector<v1::Progre
     first_at_ = now;
   }
   std::vector<std::string> parts;
-  if (extra.total > 0) {
-    parts.push_back(absl::StrCat(progress.step(), " of ", extra.total, " steps"));
+  const uint64_t total = std::max(progress.total(), own.total());
+  if (total > 0) {
+    parts.push_back(absl::StrCat(progress.step(), " of ", total, " steps"));
     const double done = static_cast<double>(progress.step() - first_step_);
     std::string times = absl::StrCat(ClockText(now - began_), " gone");
-    if (done > 0 && progress.step() <= extra.total) {
-      const double left = static_cast<double>(extra.total - progress.step());
+    if (done > 0 && progress.step() <= total) {
+      const double left = static_cast<double>(total - progress.step());
       absl::StrAppend(&times, ", ", ClockText((now - first_at_) * (left / done)), " left");
     }
     parts.push_back(std::move(times));
   }
-  for (const auto& [name, value] : extra.metrics) {
-    parts.push_back(absl::StrFormat("%s %.4g", name, value));
+  const bool has_own = !own.figures().empty();
+  for (const v1::Figure& figure : has_own ? own.figures() : progress.figures()) {
+    parts.push_back(EscapeControl(absl::StrFormat("%s %.4g", figure.name(), figure.value())));
   }
   return absl::StrJoin(parts, " | ");
 }

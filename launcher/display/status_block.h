@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "agent/evidence/progress_lines.h"
 #include "base/time.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
@@ -32,7 +31,7 @@ class Pace {
   // "420 of 1000 steps | 12:31 gone, 17:13 left | lr 0.001"; what is not known is left out, and it
   // may be empty.
   std::string Text(const v1::JobStatus& status, const std::vector<v1::Progress>& here,
-                   const agent::ProgressExtra& extra, MonoTime now);
+                   MonoTime now);
 
  private:
   uint64_t generation_ = 0;

@@ -136,27 +136,37 @@ TEST(StatusBlockTest, PeersText_IsEscaped) {
 
 TEST(PaceTest, TimeLeftIsThatOfTheStepsSinceTheFirst) {
   v1::JobStatus status = Running();
-  agent::ProgressExtra extra;
   Pace pace;
   const MonoTime begin = MonoTime::FromMicros(1000000);
-  EXPECT_EQ(pace.Text(status, {}, extra, begin), "");
+  EXPECT_EQ(pace.Text(status, {}, begin), "");
   v1::Progress here;
   here.set_step(100);
-  EXPECT_EQ(pace.Text(status, {here}, extra, begin), "");
-  extra.total = 1000;
-  extra.metrics = {{"lr", 0.0003}};
-  EXPECT_EQ(pace.Text(status, {here}, extra, begin), "100 of 1000 steps | 0:00 gone | lr 0.0003");
+  EXPECT_EQ(pace.Text(status, {here}, begin), "");
+  here.set_total(1000);
+  v1::Figure* rate = here.add_figures();
+  rate->set_name("lr");
+  rate->set_value(0.0003);
+  EXPECT_EQ(pace.Text(status, {here}, begin), "100 of 1000 steps | 0:00 gone | lr 0.0003");
   here.set_step(400);
-  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(75)),
+  EXPECT_EQ(pace.Text(status, {here}, begin + absl::Seconds(75)),
             "400 of 1000 steps | 1:15 gone, 2:30 left | lr 0.0003");
   // A generation that began again at an earlier step.
   status.set_generation(2);
   here.set_step(300);
-  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(100)),
+  EXPECT_EQ(pace.Text(status, {here}, begin + absl::Seconds(100)),
             "300 of 1000 steps | 1:40 gone | lr 0.0003");
   here.set_step(310);
-  EXPECT_EQ(pace.Text(status, {here}, extra, begin + absl::Seconds(200)),
+  EXPECT_EQ(pace.Text(status, {here}, begin + absl::Seconds(200)),
             "310 of 1000 steps | 3:20 gone, 1:55:00 left | lr 0.0003");
+}
+
+TEST(PaceTest, ANodeWhoseWorkersTellNoFigures_ShowsThoseOfTheJob) {
+  v1::JobStatus status = Running();
+  status.mutable_progress()->set_workers(1);
+  status.mutable_progress()->set_step(5);
+  status.mutable_progress()->set_total(9);
+  status.mutable_progress()->add_figures()->set_name("lr");
+  EXPECT_EQ(Pace().Text(status, {}, MonoTime::FromMicros(1)), "5 of 9 steps | 0:00 gone | lr 0");
 }
 
 TEST(NodesTableTest, ANodeWithoutRank_IsASpareOnlyOfARunningJob) {

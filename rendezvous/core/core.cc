@@ -206,6 +206,17 @@ absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name)
                        job::Shown::kWhole);
 }
 
+absl::StatusOr<v1::JobUsage> Core::Usage(absl::string_view name) const {
+  const job::Job* job = jobs_.Find(std::string(name));
+  if (job == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
+  }
+  v1::JobUsage usage = job->view().live.usage.All();
+  usage.set_job(std::string(name));
+  usage.set_owner(job->view().job.owner());
+  return usage;
+}
+
 std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   std::vector<v1::JobStatus> statuses;
   for (const auto& [name, state] : state_.jobs) {

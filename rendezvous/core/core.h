@@ -62,6 +62,8 @@ class Core {
   absl::StatusOr<std::string> Explain(MonoTime now, absl::string_view job) const;
   absl::StatusOr<v1::JobStatus> Status(MonoTime now, absl::string_view job) const;
   std::vector<v1::JobStatus> AllStatuses(MonoTime now) const;
+  // How busy its nodes are, and were. NOT_FOUND: no such job.
+  absl::StatusOr<v1::JobUsage> Usage(absl::string_view job) const;
 
   // Whether a JobSubmitted will be taken. INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION,
   // RESOURCE_EXHAUSTED.

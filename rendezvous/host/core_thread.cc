@@ -196,6 +196,11 @@ void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
   });
 }
 
+void CoreThread::AskUsage(absl::string_view job, UsageDone done) {
+  state_->Ask(std::move(done),
+              [host = &state_->host, job = std::string(job)] { return host->core().Usage(job); });
+}
+
 void CoreThread::AskAllStatuses(AllStatusesDone done) {
   state_->Ask(std::move(done), [host = &state_->host] { return *host->AllStatuses(); });
 }

@@ -84,6 +84,8 @@ class CoreThread {
   // FAILED_PRECONDITION (it has ended).
   using StatusDone = std::function<void(absl::StatusOr<v1::JobStatus>)>;
   void AskStatus(absl::string_view job, StatusDone done);
+  using UsageDone = std::function<void(absl::StatusOr<v1::JobUsage>)>;
+  void AskUsage(absl::string_view job, UsageDone done);
   using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
   void AskAllStatuses(AllStatusesDone done);
   // The same, for who makes something long of it on another thread.

@@ -343,6 +343,7 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   live_.suspicion.given_up.reset();
   live_.suspicion.victims = {};
   live_.progress.EndGeneration(state_);
+  live_.usage.End();
   live_.connections.AwaitLeaving();
   const v1::ServerMessage finished = FinishedMessage(name_, view());
   out_.SendToAll(finished);

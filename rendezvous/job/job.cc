@@ -96,6 +96,10 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
                     message.cancel().cause() == v1::PREEMPTED ? v1::PREEMPTED : v1::CANCELLED,
                     message.cancel().at_once());
     case v1::NodeMessage::kRenew: {
+      if (message.renew().has_usage()) {
+        live_.usage.Note(node, message.renew().usage(),
+                         context_.now.micros() - state_.saved.times().created_us());
+      }
       if (message.renew().number() == 0) return;
       v1::ServerMessage renewed = out_.Message();
       renewed.mutable_renewed()->set_number(message.renew().number());

@@ -14,6 +14,7 @@
 #include "rendezvous/job/inquiry.h"
 #include "rendezvous/job/progress_log.h"
 #include "rendezvous/job/store.h"
+#include "rendezvous/job/usage_log.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
 
@@ -75,6 +76,7 @@ struct Live {
   Suspicion suspicion;
   PendingPush push;
   ProgressLog progress;
+  UsageLog usage;
   // When the nodes were told last to start or to stop.
   MonoTime ordered_at;
   // The generation whose workers were asked to save, because more nodes wait, or may have been, by

@@ -1,12 +1,16 @@
 #include "rendezvous/job/progress_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "rendezvous/state/limits.h"
 
 namespace cadre::job {
 namespace {
+
+// What is further away than ten years nobody waits for.
+constexpr double kLongestLeftUs = 10 * 365 * 86400e6;
 
 // 0 where one of the two has not happened.
 int64_t Between(int64_t from_us, int64_t to_us) {
@@ -45,6 +49,10 @@ bool ProgressLog::NoteStep(uint64_t step, int64_t at_us) {
     const int64_t took_us = at_us - pace_.changed_us;
     pace_.usual_us = pace_.usual_us == 0 ? took_us : (3 * pace_.usual_us + took_us) / 4;
   }
+  if (!pace_.known || step < pace_.first_step) {
+    pace_.first_step = step;
+    pace_.first_us = at_us;
+  }
   pace_.step = step;
   pace_.changed_us = at_us;
   pace_.known = true;
@@ -61,6 +69,7 @@ bool ProgressLog::Note(const state::Job& job, const std::string& node,
   counts_anew_ =
       counts_anew_ || progress.of_generation() || progress.max_step() < before.max_step();
   before = progress;
+  *before.mutable_figures() = rpc::CheckedFigures(progress.figures());
   unsampled_us_ = at_us;
   const std::optional<v1::JobProgress> sum = Sum(job);
   const bool other_step = sum.has_value() && NoteStep(sum->step(), at_us);
@@ -82,6 +91,7 @@ void ProgressLog::Sample(const state::Job& job) {
   sample.set_step(current->step());
   sample.set_samples_per_second(current->samples_per_second());
   sample.set_loss(current->loss());
+  AddFigures(current->figures(), &sample);
   sampled_us_ = unsampled_us_;
   samples_.push_back(std::move(sample));
   if (samples_.size() <= kMaxProgressSamples) return;
@@ -91,12 +101,35 @@ void ProgressLog::Sample(const state::Job& job) {
   interval_us_ *= 2;
 }
 
+void ProgressLog::AddFigures(const rpc::Figures& figures, v1::ProgressSample* sample) {
+  for (const v1::Figure& figure : figures) {
+    const auto found = std::find(figure_names_.begin(), figure_names_.end(), figure.name());
+    const auto index = static_cast<int>(found - figure_names_.begin());
+    if (found == figure_names_.end()) {
+      // A program that makes up names all the time keeps the first ones.
+      if (index >= rpc::kMaxFigures) continue;
+      figure_names_.push_back(figure.name());
+    }
+    while (sample->figures_size() <= index) sample->add_figures(std::nan(""));
+    sample->set_figures(index, figure.value());
+  }
+}
+
+int64_t ProgressLog::LeftUs(const v1::JobProgress& current) const {
+  if (current.step() <= pace_.first_step || current.step() > current.total()) return 0;
+  const auto done = static_cast<double>(current.step() - pace_.first_step);
+  const auto left = static_cast<double>(current.total() - current.step());
+  const double left_us = static_cast<double>(pace_.changed_us - pace_.first_us) * (left / done);
+  return left_us < kLongestLeftUs ? static_cast<int64_t>(left_us) : 0;
+}
+
 std::optional<v1::JobProgress> ProgressLog::Current(const state::Job& job, MonoTime now) const {
   std::optional<v1::JobProgress> current = Sum(job);
   if (!current.has_value() || !pace_.known) return current;
   const int64_t at_us = now.micros() - job.saved.times().created_us();
   current->set_quiet_us(std::max<int64_t>(at_us - pace_.changed_us, 0));
   current->set_usual_us(pace_.usual_us);
+  current->set_left_us(LeftUs(*current));
   return current;
 }
 
@@ -109,6 +142,7 @@ std::optional<uint64_t> ProgressLog::StepOf(const state::Job& job) const {
 std::optional<v1::JobProgress> ProgressLog::Sum(const state::Job& job) const {
   if (generation_ != job.generation.number() || nodes_.empty()) return std::nullopt;
   v1::JobProgress current;
+  std::optional<decltype(job.generation.node_ranks)::mapped_type> figures_of;
   double loss = 0;
   uint32_t losses = 0;
   for (const auto& [name, node] : nodes_) {
@@ -124,6 +158,11 @@ std::optional<v1::JobProgress> ProgressLog::Sum(const state::Job& job) const {
     current.set_workers(current.workers() + node.workers());
     loss += node.loss() * node.workers();
     if (node.loss() != 0) losses += node.workers();
+    current.set_total(std::max(current.total(), node.total()));
+    if (!node.figures().empty() && (!figures_of.has_value() || rank->second < *figures_of)) {
+      figures_of = rank->second;
+      *current.mutable_figures() = node.figures();
+    }
   }
   if (current.workers() == 0) return std::nullopt;
   if (losses > 0) current.set_loss(loss / losses);
@@ -152,6 +191,7 @@ v1::Timeline MakeTimeline(const std::string& name, const state::Job& job,
     *timeline.add_recoveries() = RecoveryOf(from, timeline.generations(i));
   }
   for (const v1::ProgressSample& sample : progress.samples()) *timeline.add_progress() = sample;
+  for (const std::string& name : progress.figure_names()) timeline.add_figure_names(name);
   return timeline;
 }
 

@@ -15,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/state/state.h"
+#include "rpc/figures.h"
 
 namespace cadre::job {
 
@@ -43,6 +44,8 @@ class ProgressLog {
   // or epoch.
   std::optional<uint64_t> StepOf(const state::Job& job) const;
   const std::vector<v1::ProgressSample>& samples() const { return samples_; }
+  // Of the figures in the samples.
+  const std::vector<std::string>& figure_names() const { return figure_names_; }
   // Microseconds since the job was created; 0: none was reported in it.
   int64_t FirstProgressUs(uint64_t generation) const;
 
@@ -52,6 +55,9 @@ class ProgressLog {
     uint64_t step = 0;
     int64_t changed_us = 0;
     int64_t usual_us = 0;
+    // Of the first step that was told in this generation.
+    uint64_t first_step = 0;
+    int64_t first_us = 0;
     bool known = false;
   };
 
@@ -59,6 +65,9 @@ class ProgressLog {
   bool NoteStep(uint64_t step, int64_t at_us);
   std::optional<v1::JobProgress> Sum(const state::Job& job) const;
   void Sample(const state::Job& job);
+  void AddFigures(const rpc::Figures& figures, v1::ProgressSample* sample);
+  // As fast as it was in this generation. 0: not known.
+  int64_t LeftUs(const v1::JobProgress& current) const;
 
   MonoTime began_ = MonoTime::FromMicros(std::numeric_limits<int64_t>::min());
   uint64_t generation_ = 0;
@@ -66,6 +75,7 @@ class ProgressLog {
   Pace pace_;
   bool counts_anew_ = false;
   std::vector<v1::ProgressSample> samples_;
+  std::vector<std::string> figure_names_;
   int64_t interval_us_ = kFirstSampleIntervalUs;
   int64_t sampled_us_ = 0;
   int64_t unsampled_us_ = 0;  // when something was reported that is in no sample; 0: nothing

@@ -1,5 +1,7 @@
 #include "rendezvous/job/progress_log.h"
 
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -8,6 +10,8 @@
 namespace cadre::job {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsNan;
 using ::testing::SizeIs;
 
 // Two nodes of two workers each; created at 10 s.
@@ -73,6 +77,70 @@ TEST(ProgressLog, Current_TellsSinceWhenTheSlowestStepIsTheSame) {
   EXPECT_TRUE(log.Note(job, "a", At(7), Second(19)));
   EXPECT_EQ(log.Current(job, Second(19))->usual_us(), 3000000);
   EXPECT_EQ(quiet(19), 0);
+}
+
+// What a worker of the node reports under names of its own.
+v1::NodeProgress With(v1::NodeProgress progress, const std::string& name, double value) {
+  v1::Figure* figure = progress.add_figures();
+  figure->set_name(name);
+  figure->set_value(value);
+  return progress;
+}
+
+TEST(ProgressLog, Current_HasTheFiguresOfTheFirstRankThatReportsAny) {
+  ProgressLog log;
+  const state::Job job = TwoNodes(1);
+  log.Note(job, "b", With(At(5), "lr", 0.5), Second(11));
+  ASSERT_THAT(log.Current(job, Second(11))->figures(), SizeIs(1));
+  EXPECT_EQ(log.Current(job, Second(11))->figures(0).value(), 0.5);
+  log.Note(job, "a", With(At(5), "lr", 0.25), Second(11));
+  log.Note(job, "b", With(At(6), "lr", 0.75), Second(12));
+  ASSERT_THAT(log.Current(job, Second(12))->figures(), SizeIs(1));
+  EXPECT_EQ(log.Current(job, Second(12))->figures(0).value(), 0.25);
+}
+
+TEST(ProgressLog, Current_TellsHowLongTheStepsThatAreLeftTake) {
+  ProgressLog log;
+  const state::Job job = TwoNodes(1);
+  v1::NodeProgress first = At(100);
+  first.set_total(1000);
+  log.Note(job, "a", first, Second(11));
+  EXPECT_EQ(log.Current(job, Second(11))->total(), 1000u);
+  EXPECT_EQ(log.Current(job, Second(11))->left_us(), 0);
+  v1::NodeProgress later = At(400);
+  later.set_total(1000);
+  log.Note(job, "a", later, Second(41));
+  EXPECT_EQ(log.Current(job, Second(41))->left_us(), 60000000);
+  // It has done more than it said, or says no number that can be.
+  later.set_total(300);
+  log.Note(job, "a", later, Second(42));
+  EXPECT_EQ(log.Current(job, Second(42))->left_us(), 0);
+  later.set_total(std::numeric_limits<uint64_t>::max());
+  log.Note(job, "a", later, Second(43));
+  EXPECT_EQ(log.Current(job, Second(43))->left_us(), 0);
+}
+
+TEST(ProgressLog, Samples_HaveTheFiguresByTheirPlaceAmongTheNames) {
+  ProgressLog log;
+  const state::Job job = TwoNodes(1);
+  log.Note(job, "a", With(At(1), "lr", 0.5), Second(11));
+  log.Note(job, "a", With(With(At(2), "acc", 0.9), "<b>", 1), Second(12));
+  const v1::Timeline timeline = MakeTimeline("j", job, log);
+  EXPECT_THAT(timeline.figure_names(), ElementsAre("lr", "acc"));
+  EXPECT_THAT(timeline.progress(0).figures(), ElementsAre(0.5));
+  EXPECT_THAT(timeline.progress(1).figures(), ElementsAre(IsNan(), 0.9));
+}
+
+TEST(ProgressLog, Samples_OfAProgramThatMakesUpNames_AreBounded) {
+  ProgressLog log;
+  const state::Job job = TwoNodes(1);
+  for (int i = 0; i < 1000; ++i) {
+    log.Note(job, "a", With(At(i), "m" + std::to_string(i), i), Second(11 + i));
+  }
+  EXPECT_THAT(log.figure_names(), SizeIs(rpc::kMaxFigures));
+  for (const v1::ProgressSample& sample : log.samples()) {
+    ASSERT_LE(sample.figures_size(), rpc::kMaxFigures);
+  }
 }
 
 TEST(ProgressLog, StepOf_IsNoneWhereStepsAreCountedAnew) {

@@ -141,6 +141,8 @@ v1::JobProgress Outline(const v1::JobProgress& progress) {
   shown.set_slowest_rank(progress.slowest_rank());
   shown.set_samples_per_second(progress.samples_per_second());
   shown.set_workers(progress.workers());
+  shown.set_total(progress.total());
+  shown.set_left_us(progress.left_us());
   return shown;
 }
 
@@ -184,10 +186,19 @@ v1::JobStatus Outline(const v1::JobStatus& status) {
   return shown;
 }
 
-void ShowLoss(const v1::JobStatus& status, v1::JobStatus* shown) {
-  if (status.has_progress()) shown->mutable_progress()->set_loss(status.progress().loss());
+// Numbers, and names of letters and digits alone (rpc/figures.h).
+void ShowFigures(const v1::JobStatus& status, v1::JobStatus* shown) {
+  if (status.has_progress()) {
+    shown->mutable_progress()->set_loss(status.progress().loss());
+    *shown->mutable_progress()->mutable_figures() = status.progress().figures();
+  }
+  if (!status.has_timeline()) return;
+  *shown->mutable_timeline()->mutable_figure_names() = status.timeline().figure_names();
   for (int i = 0; i < status.timeline().progress_size(); ++i) {
-    shown->mutable_timeline()->mutable_progress(i)->set_loss(status.timeline().progress(i).loss());
+    const v1::ProgressSample& sample = status.timeline().progress(i);
+    v1::ProgressSample* to = shown->mutable_timeline()->mutable_progress(i);
+    to->set_loss(sample.loss());
+    *to->mutable_figures() = sample.figures();
   }
 }
 
@@ -211,8 +222,8 @@ void ShowToOwners(const Bearer& bearer, Answer* answer) {
 void ShowTo(const Bearer& bearer, v1::JobStatus* status) {
   if (ClearedFor(bearer, status) || MayUseJob(bearer, OwnerOf(*status)).ok()) return;
   v1::JobStatus shown = Outline(*status);
-  // Who watches the cluster draws this number, which is no text.
-  if (bearer.kind == Bearer::Kind::kReader) ShowLoss(*status, &shown);
+  // Who watches the cluster draws them.
+  if (bearer.kind == Bearer::Kind::kReader) ShowFigures(*status, &shown);
   *status = std::move(shown);
 }
 
@@ -224,6 +235,11 @@ void ShowTo(const Bearer& bearer, std::vector<v1::JobStatus>* jobs) {
 void ShowTo(const Bearer& bearer, v1::ListJobsReply* jobs) {
   if (ClearedFor(bearer, jobs)) return;
   for (v1::JobStatus& job : *jobs->mutable_jobs()) ShowTo(bearer, &job);
+}
+
+void ShowTo(const Bearer& bearer, v1::JobUsage* usage) {
+  if (ClearedFor(bearer, usage) || bearer.kind == Bearer::Kind::kReader) return;
+  if (!MayUseJob(bearer, usage->owner()).ok()) *usage = v1::JobUsage();
 }
 
 void ShowTo(const Bearer& bearer, std::vector<v1::ClusterNodeStatus>* nodes) {

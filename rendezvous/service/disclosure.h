@@ -32,6 +32,8 @@ inline constexpr char kNotShown[] = "(what it says is its owner's)";
 void ShowTo(const Bearer& bearer, v1::JobStatus* status);
 void ShowTo(const Bearer& bearer, std::vector<v1::JobStatus>* jobs);
 void ShowTo(const Bearer& bearer, v1::ListJobsReply* jobs);
+// For the job's owner and those who watch.
+void ShowTo(const Bearer& bearer, v1::JobUsage* usage);
 void ShowTo(const Bearer& bearer, std::vector<v1::ClusterNodeStatus>* nodes);
 void ShowTo(const Bearer& bearer, v1::ListNodesReply* nodes);
 void ShowTo(const Bearer& bearer, v1::ReadLogReply* log);

@@ -138,6 +138,13 @@ std::map<std::string, Shown> Answers() {
          ShowTo(bearer, &jobs);
          return jobs.jobs_size() == 0 ? std::set<std::string>() : Secrets(jobs.jobs(0));
        }},
+      {"cadre.v1.JobUsage",
+       [](const Bearer& bearer) {
+         auto usage = Filled<v1::JobUsage>();
+         usage.set_owner("ann");
+         ShowTo(bearer, &usage);
+         return Secrets(usage);
+       }},
       {"cadre.v1.ListNodesReply", Whole<v1::ListNodesReply>()},
       {"cadre.v1.ReadLogReply", Whole<v1::ReadLogReply>()},
       {"cadre.v1.GetStacksReply", Whole<v1::GetStacksReply>()},
@@ -194,23 +201,39 @@ TEST(DisclosureTest, AReadOnlyTokenIsAnsweredAsAStrangersAndNoOutput) {
     if (name == "cadre.v1.ListNodesReply") {
       EXPECT_EQ(shown(Reader()), shown(Administrator()));
     } else if (name == "cadre.v1.JobStatus" || name == "cadre.v1.ListJobsReply") {
-      EXPECT_EQ(shown(Reader()), shown(User("bob")));
+      std::set<std::string> watched = shown(User("bob"));
+      // Names that rpc/figures.h lets through.
+      watched.insert({"progress.figures.name", "timeline.figure_names"});
+      EXPECT_EQ(shown(Reader()), watched);
+    } else if (name == "cadre.v1.JobUsage") {
+      EXPECT_EQ(shown(Reader()), shown(Administrator()));
     } else {
       EXPECT_THAT(shown(Reader()), IsEmpty()) << name;
     }
   }
 }
 
-TEST(DisclosureTest, WhoWatchesSeesTheLossToo) {
+TEST(DisclosureTest, WhoWatchesSeesTheLossAndTheFiguresToo) {
   v1::JobStatus job = JobOf("ann");
   ShowTo(Reader(), &job);
   EXPECT_EQ(job.progress().loss(), 7.25);
   EXPECT_EQ(job.timeline().progress(0).loss(), 7.25);
+  EXPECT_EQ(job.progress().figures(0).value(), 7.25);
+  EXPECT_EQ(job.timeline().progress(0).figures(0), 7.25);
   v1::JobStatus nothing;
   nothing.set_user("ann");
   ShowTo(Reader(), &nothing);
   EXPECT_FALSE(nothing.has_progress());
   EXPECT_FALSE(nothing.has_timeline());
+}
+
+TEST(DisclosureTest, HowBusyAJobsNodesAreIsNoOtherUsersAffair) {
+  for (const Bearer& bearer : {User("ann"), User("bob")}) {
+    auto usage = Filled<v1::JobUsage>();
+    usage.set_owner("ann");
+    ShowTo(bearer, &usage);
+    EXPECT_EQ(usage.nodes_size(), bearer.user == "ann" ? 1 : 0);
+  }
 }
 
 TEST(DisclosureTest, AJobsOwnerAndAdministratorsSeeAllOfIt) {
@@ -235,6 +258,8 @@ TEST(DisclosureTest, AnotherUserSeesNoWordOfAJobsProgramLiveOrEnded) {
     EXPECT_EQ(job.progress().loss(), 0);
     EXPECT_EQ(job.progress().samples_per_second(), 7.25);
     EXPECT_EQ(job.timeline().progress(0).loss(), 0);
+    EXPECT_EQ(job.progress().figures_size(), 0);
+    EXPECT_EQ(job.timeline().progress(0).figures_size(), 0);
     EXPECT_EQ(job.end_reason(), kNotShown);
     EXPECT_EQ(job.stop_reason(), kNotShown);
     EXPECT_EQ(job.timeline().generations(0).end_reason(), kNotShown);

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
@@ -46,8 +47,17 @@ class Page {
     absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
   }
   void Sample(double value) { absl::StrAppend(&text_, name_, " ", Number(value), "\n"); }
+  using Labels = std::vector<std::pair<absl::string_view, absl::string_view>>;
+  void Sample(const Labels& labels, double value) {
+    absl::StrAppend(&text_, name_, "{",
+                    absl::StrJoin(labels, ",",
+                                  [](std::string* out, const auto& label) {
+                                    absl::StrAppend(out, label.first, "=", Quoted(label.second));
+                                  }),
+                    "} ", Number(value), "\n");
+  }
   void Sample(absl::string_view label, absl::string_view of, double value) {
-    absl::StrAppend(&text_, name_, "{", label, "=", Quoted(of), "} ", Number(value), "\n");
+    Sample({{label, of}}, value);
   }
   void Gauge(absl::string_view name, absl::string_view help, double value) {
     Family(name, "gauge", help);
@@ -165,6 +175,25 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
          [](const v1::JobStatus& job) {
            return rpc::StandsStill(job.progress()) ? 0 : job.progress().samples_per_second();
          });
+  page.Family("cadre_job_figure", "gauge",
+              "What the program reports under names of its own, of the first rank that does.");
+  for (const v1::JobStatus* job : live) {
+    for (const v1::Figure& figure : job->progress().figures()) {
+      page.Sample({{"name", job->name()}, {"figure", figure.name()}}, figure.value());
+    }
+  }
+  const auto some = [&](absl::string_view name, absl::string_view help, const auto& value) {
+    page.Family(name, "gauge", help);
+    for (const v1::JobStatus* job : live) {
+      if (value(job->progress()) > 0) page.Sample("name", job->name(), value(job->progress()));
+    }
+  };
+  some("cadre_job_total_steps", "Steps that there will be, where the program says so.",
+       [](const v1::JobProgress& progress) { return static_cast<double>(progress.total()); });
+  some("cadre_job_seconds_left", "Until then, as fast as it was in this generation.",
+       [](const v1::JobProgress& progress) {
+         return static_cast<double>(progress.left_us()) / 1e6;
+       });
   live.erase(std::remove_if(live.begin(), live.end(),
                             [](const v1::JobStatus* job) { return job->progress().loss() == 0; }),
              live.end());

@@ -48,6 +48,24 @@ TEST(MetricsTextTest, SumsAndJobsThatLive) {
                           Not(HasSubstr("loss{name=\"d\"}"))));
 }
 
+TEST(MetricsTextTest, FiguresOfTheProgramsOwn_AndHowLongItTakesStill) {
+  host::ServerView view;
+  view.jobs = {Job("a", v1::RUNNING), Job("b", v1::RUNNING)};
+  v1::JobProgress* progress = view.jobs[0].mutable_progress();
+  progress->set_total(1000);
+  progress->set_left_us(2500000);
+  v1::Figure* figure = progress->add_figures();
+  figure->set_name("eval/acc");
+  figure->set_value(0.75);
+  view.jobs[1].mutable_progress()->set_step(1);
+  const std::string text = MetricsText(view);
+  EXPECT_THAT(text, HasSubstr("\ncadre_job_figure{name=\"a\",figure=\"eval/acc\"} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("\ncadre_job_total_steps{name=\"a\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("\ncadre_job_seconds_left{name=\"a\"} 2.5\n"));
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("total_steps{name=\"b\"")),
+                          Not(HasSubstr("seconds_left{name=\"b\""))));
+}
+
 TEST(MetricsTextTest, CountersByKind_AHistogramAddsUp) {
   host::ServerView view;
   NodeSaid said;

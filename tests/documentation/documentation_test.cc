@@ -161,6 +161,7 @@ TEST_F(DocumentationTest, Watching) {
   Type({"cadre run --job-name JOB --rdzv-endpoint 127.0.0.1 train.py", "trained 0 of 1"});
   Follow("docs/watching.md",
          {{"cadre status JOB --watch", "watched"},
+          {"cadre dashboard", "http://127.0.0.1:", {"node1"}, Until::kSpoken},
           {"cadre run --http 127.0.0.1 …", "dashboard at http://127.0.0.1:29480"},
           {"cadre server --http 127.0.0.1 …",
            "dashboard at http://127.0.0.1:29480",

@@ -178,11 +178,53 @@ bool Browser::Await(const std::string& expression, absl::Duration timeout) {
   return false;
 }
 
+void Browser::Mouse(const std::string& type, const std::string& selector, double part, int clicks) {
+  const nlohmann::json at = Evaluate(absl::StrCat(
+      "(() => { const node = document.querySelector('", selector,
+      "'); node.scrollIntoView({block: 'center'}); const box = node.getBoundingClientRect(); "
+      "return {x: box.left + ",
+      part, " * box.width, y: box.top + box.height / 2}; })()"));
+  ASSERT_TRUE(at.is_object()) << selector << " is not on the page";
+  Call("Input.dispatchMouseEvent",
+       {{"type", type},
+        {"x", at["x"]},
+        {"y", at["y"]},
+        {"button", type == "mouseMoved" && clicks == 0 ? "none" : "left"},
+        {"buttons", clicks == 0 ? 0 : 1},
+        {"clickCount", clicks}});
+}
+
+void Browser::Hover(const std::string& selector, double part) {
+  Mouse("mouseMoved", selector, part, 0);
+}
+
+void Browser::Drag(const std::string& selector, double from, double to) {
+  Hover(selector, from);
+  Mouse("mousePressed", selector, from, 1);
+  Mouse("mouseMoved", selector, (from + to) / 2, 1);
+  Mouse("mouseMoved", selector, to, 1);
+  Mouse("mouseReleased", selector, to, 1);
+}
+
+void Browser::DoubleClick(const std::string& selector) {
+  Hover(selector, 0.5);
+  for (const int clicks : {1, 2}) {
+    Mouse("mousePressed", selector, 0.5, clicks);
+    Mouse("mouseReleased", selector, 0.5, clicks);
+  }
+}
+
+void Browser::SetWidth(int width) {
+  width_ = width;
+  Call("Emulation.setDeviceMetricsOverride",
+       {{"width", width_}, {"height", 1000}, {"deviceScaleFactor", 1}, {"mobile", false}});
+}
+
 void Browser::Screenshot(const std::string& name) {
   const char* outputs = getenv("TEST_UNDECLARED_OUTPUTS_DIR");
   const nlohmann::json height = Evaluate("document.documentElement.scrollHeight");
   Call("Emulation.setDeviceMetricsOverride",
-       {{"width", 1280}, {"height", height}, {"deviceScaleFactor", 1}, {"mobile", false}});
+       {{"width", width_}, {"height", height}, {"deviceScaleFactor", 1}, {"mobile", false}});
   const nlohmann::json picture = Call("Page.captureScreenshot", {{"format", "png"}});
   std::string bytes;
   ASSERT_TRUE(picture.is_object() && absl::Base64Unescape(std::string(picture["data"]), &bytes));

@@ -29,6 +29,13 @@ class Browser {
   nlohmann::json Evaluate(const std::string& expression);
   // Until it is true; false when it did not become so in time.
   bool Await(const std::string& expression, absl::Duration timeout = absl::Seconds(60));
+  // The pointer on an element, at this part of its width and in the middle of its height.
+  void Hover(const std::string& selector, double part);
+  // Pressed at one part of its width, and let go at another.
+  void Drag(const std::string& selector, double from, double to);
+  void DoubleClick(const std::string& selector);
+  // Of the window, in pixels.
+  void SetWidth(int width);
   // The whole page as PNG, into this test's outputs (TEST_UNDECLARED_OUTPUTS_DIR).
   void Screenshot(const std::string& name);
 
@@ -40,6 +47,7 @@ class Browser {
   // The answer's "result"; null comes with a test failure.
   nlohmann::json Call(const std::string& method, nlohmann::json parameters);
   void Send(const nlohmann::json& message);
+  void Mouse(const std::string& type, const std::string& selector, double part, int clicks);
   // The next message from the browser; null: none came.
   nlohmann::json Receive(absl::Time deadline);
   void Note(const nlohmann::json& event);
@@ -49,6 +57,7 @@ class Browser {
   int from_browser_ = -1;
   std::string received_;
   std::string session_;
+  int width_ = 1280;
   int last_id_ = 0;
   std::vector<std::string> complaints_;
 };

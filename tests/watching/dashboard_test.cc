@@ -1,5 +1,6 @@
 // The dashboard in a real browser. Its screenshots are among the test's outputs; those in docs/
 // come from there (bazel-testlogs/tests/watching/dashboard_test/test.outputs).
+#include <glob.h>
 #include <pwd.h>
 #include <signal.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -24,7 +26,8 @@ using ::testing::HasSubstr;
 constexpr char kTrains[] =
     "echo \"pid $$\"; printf \"\\033[32mgreen\\033[0m\\n10%%\\r20%%\\r30%%\\n\"; i=0; while :; do "
     "i=$((i+1)); echo \"rank $RANK step $i\"; "
-    "echo step=$i samples_per_second=100 loss=0.$((800/(i+1)+100)) >&$CADRE_PROGRESS_FD; "
+    "echo step=$i total=5000 samples_per_second=100 loss=0.$((800/(i+1)+100)) lr=0.$((900-i)) "
+    ">&$CADRE_PROGRESS_FD; "
     "sleep 0.1; done";
 
 // No cell of a table but those for sentences takes two lines.
@@ -32,6 +35,22 @@ constexpr char kCellsAreWhole[] =
     "[...document.querySelectorAll('th, td:not(.text)')].every((cell) => { const range = "
     "document.createRange(); range.selectNodeContents(cell); return cell.querySelector('.words') "
     "|| range.getBoundingClientRect().height < 30; })";
+
+// How many times are drawn in a chart; NaN where there is none.
+std::string PointsOf(const std::string& chart) {
+  return absl::StrCat("Number(document.querySelector('#charts [data-chart=\"", chart,
+                      "\"]')?.dataset.points)");
+}
+
+std::vector<std::string> Matching(const std::string& pattern) {
+  glob_t found = {};
+  std::vector<std::string> paths;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+  return paths;
+}
 
 class DashboardTest : public ::testing::Test {
  protected:
@@ -82,77 +101,216 @@ pid_t WorkerOf(const std::string& logs, int generation, int rank) {
   return -1;
 }
 
-TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
-  const int port = FreePort(), http = FreePort();
-  const std::string logs = MakeTempDir("logs");
-  auto server =
-      StartCadre({"server", "--port", absl::StrCat(port), "--state-dir", MakeTempDir("state"),
-                  "--http", absl::StrCat("127.0.0.1:", http), "--log-dir", logs});
-  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
-  browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
-  EXPECT_TRUE(browser_->Await("document.getElementById('connection').textContent === 'live'"));
-  EXPECT_TRUE(browser_->Await("!document.getElementById('no-jobs').hidden"));
-
-  // A job appears, with its nodes and ranks.
-  std::vector<std::unique_ptr<Process>> nodes;
-  for (int i = 0; i < 2; ++i) {
-    nodes.push_back(StartNode(port, "2", i,
-                              {"--job-name", "seen", "--nproc-per-node", "2", "--max-restarts", "3",
-                               "--log-dir", logs, "--", "/bin/sh", "-c", kTrains}));
+// A server, the page, and a job of two nodes with two ranks each.
+class JobDashboardTest : public DashboardTest {
+ protected:
+  void SetUp() override {
+    DashboardTest::SetUp();
+    if (browser_ == nullptr) return;
+    const std::string http = absl::StrCat("127.0.0.1:", FreePort());
+    server_ = StartCadre({"server", "--port", absl::StrCat(port_), "--state-dir",
+                          MakeTempDir("state"), "--http", http, "--log-dir", logs_});
+    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << Said(*server_);
+    browser_->Open(absl::StrCat("http://", http, "/"));
+    EXPECT_TRUE(browser_->Await("document.getElementById('connection').textContent === 'live'"));
+    EXPECT_TRUE(browser_->Await("!document.getElementById('no-jobs').hidden"));
+    for (int i = 0; i < 2; ++i) {
+      nodes_.push_back(StartNode(port_, "2", i,
+                                 {"--job-name", "seen", "--nproc-per-node", "2", "--max-restarts",
+                                  "3", "--log-dir", logs_, "--", "/bin/sh", "-c", kTrains}));
+    }
+    EXPECT_TRUE(browser_->Await(kAllRun));
   }
-  EXPECT_TRUE(browser_->Await("document.querySelectorAll('.rank.running').length === 4"));
+  void TearDown() override {
+    // The page is asked to leave before the server is, which it would rightly complain about.
+    if (browser_ != nullptr) browser_->Open("about:blank");
+    DashboardTest::TearDown();
+  }
+  void ChooseRank(int rank) {
+    browser_->Evaluate(
+        absl::StrCat("document.querySelector('.rank[data-rank=\"", rank, "\"]').click()"));
+  }
+
+  static constexpr char kAllRun[] = "document.querySelectorAll('.rank.running').length === 4";
+  const std::string log_ = "document.getElementById('log').textContent";
+  const int port_ = FreePort();
+  const std::string logs_ = MakeTempDir("logs");
+  std::unique_ptr<Process> server_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+};
+
+TEST_F(JobDashboardTest, AJobAppears_ItsChartsGrow) {
   EXPECT_TRUE(browser_->Await("document.querySelector('#jobs a').textContent === 'seen'"));
   EXPECT_TRUE(browser_->Await("document.querySelectorAll('.node').length === 2"));
-
-  // Plots move, and output streams.
-  const std::string curve = "document.querySelector('#loss .curve').getAttribute('d')";
-  EXPECT_TRUE(browser_->Await(absl::StrCat(curve, ".split('L').length > 2")));
-  const std::string before = browser_->Evaluate(curve).dump();
+  const std::string points = PointsOf("loss");
+  EXPECT_TRUE(browser_->Await(absl::StrCat(points, " > 2")));
+  const std::string before = browser_->Evaluate(points).dump();
+  EXPECT_TRUE(browser_->Await(absl::StrCat(points, " > ", before)));
+  for (const char* chart : {"speed", "rate", "took", "figure lr", "cpu", "memory"}) {
+    EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf(chart), " > 0"))) << chart;
+  }
   EXPECT_TRUE(
-      browser_->Await(absl::StrCat(curve, ".split('L').length > ", before, ".split('L').length")));
-  EXPECT_TRUE(browser_->Await("document.querySelector('#speed .curve')"));
-  const std::string log = "document.getElementById('log').textContent";
-  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 0 step 5')")));
-  const std::string length = browser_->Evaluate(absl::StrCat(log, ".length")).dump();
-  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".length > ", length)));
-  browser_->Evaluate("document.querySelector('.rank[data-rank=\"3\"]').click()");
-  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 5')")));
+      browser_->Await("/step \\d+ of 5000 .* lr 0\\.\\d+ · about .* left/.test(document."
+                      "getElementById('job-line').textContent)"));
+}
 
+TEST_F(JobDashboardTest, OutputStreams_OfTheRankThatIsChosen) {
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log_, ".includes('rank 0 step 5')")));
+  const std::string length = browser_->Evaluate(absl::StrCat(log_, ".length")).dump();
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log_, ".length > ", length)));
+  ChooseRank(3);
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log_, ".includes('rank 3 step 5')")));
   // Colours and states that were overwritten are not text.
-  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('\\ngreen\\n30%\\nrank 3 step 1\\n')")));
-
+  EXPECT_TRUE(
+      browser_->Await(absl::StrCat(log_, ".includes('\\ngreen\\n30%\\nrank 3 step 1\\n')")));
   AskForStacks();
+}
 
-  // A killed worker shows as a new generation, with its cause.
-  kill(WorkerOf(logs, 1, 3), SIGKILL);
+TEST_F(JobDashboardTest, AKilledWorkerIsANewGeneration_WithItsCause) {
+  ChooseRank(3);
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 2")));
+  kill(WorkerOf(logs_, 1, 3), SIGKILL);
   EXPECT_TRUE(browser_->Await("document.querySelectorAll('#generations tr').length === 2"));
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('generations').textContent.includes('rank 3 (local rank 1) on "
       "node1 was killed by signal 9 (SIGKILL) in generation 1')"));
-  EXPECT_TRUE(browser_->Await("document.querySelectorAll('.rank.running').length === 4"));
+  EXPECT_TRUE(browser_->Await(kAllRun));
   EXPECT_TRUE(browser_->Await(
       "document.querySelector('#timeline .cause').textContent.includes('SIGKILL')"));
-  EXPECT_TRUE(browser_->Await("document.querySelector('#loss .mark')"));
+  EXPECT_TRUE(browser_->Await(
+      "document.querySelector('[data-chart=loss] .chart-mark.failed').title.includes('SIGKILL')"));
+  EXPECT_TRUE(browser_->Await("document.querySelector('[data-chart=loss] .chart-mark.formed')"));
   // Output goes on with the new generation.
   EXPECT_TRUE(
-      browser_->Await(absl::StrCat(log, ".startsWith('pid ", WorkerOf(logs, 2, 3), "\\n')")));
-  EXPECT_TRUE(browser_->Await(absl::StrCat(curve, ".split('M').length > 2")));
-  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 40')")));
+      browser_->Await(absl::StrCat(log_, ".startsWith('pid ", WorkerOf(logs_, 2, 3), "\\n')")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log_, ".includes('rank 3 step 40')")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("cpu"), " > 1")));
   EXPECT_EQ(browser_->Evaluate(kCellsAreWhole), true);
   browser_->Screenshot("dashboard_running");
+}
 
-  // Its end, and the verdict.
-  auto cancel = StartCadre({"cancel", "seen", "--server", absl::StrCat("127.0.0.1:", port)});
+TEST_F(JobDashboardTest, ItsEndAndTheVerdict) {
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 1")));
+  auto cancel = StartCadre({"cancel", "seen", "--server", absl::StrCat("127.0.0.1:", port_)});
   EXPECT_EQ(cancel->Wait(), 0) << Said(*cancel);
   EXPECT_TRUE(browser_->Await("!document.getElementById('verdict').hidden"));
   EXPECT_THAT(browser_->Evaluate("document.getElementById('verdict').textContent").dump(),
               HasSubstr("cancelled: "));
   EXPECT_TRUE(
       browser_->Await("document.querySelector('#jobs .phase').textContent === 'cancelled'"));
+  EXPECT_TRUE(browser_->Await("document.querySelector('[data-chart=loss] .chart-mark.verdict')"));
   browser_->Screenshot("dashboard_ended");
-  for (auto& node : nodes) EXPECT_TRUE(node->Wait().has_value()) << Said(*node);
-  // The page is asked to leave before the server is, which it would rightly complain about.
+  for (auto& node : nodes_) EXPECT_TRUE(node->Wait().has_value()) << Said(*node);
+}
+
+// Of a job of one node that `cadre run --http` serves.
+TEST_F(DashboardTest, ChartsAreHoveredAndZoomed_AlsoOnAPhone) {
+  const int http = FreePort();
+  auto run =
+      StartCadre({"run", "--standalone", "--http", absl::StrCat("127.0.0.1:", http), "--job-name",
+                  "seen", "--log-dir", MakeTempDir("logs"), "--", "/bin/sh", "-c", kTrains});
+  ASSERT_TRUE(run->WaitForLine("dashboard at http://").has_value()) << Said(*run);
+  browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 4")));
+
+  // What was at the pointer stands in the legend, of every chart at once.
+  const std::string over = "[data-chart=loss] .u-over";
+  const auto value = [](const std::string& chart) {
+    return absl::StrCat("Number(document.querySelector('[data-chart=\"", chart,
+                        "\"] .u-series:last-child .u-value').textContent)");
+  };
+  browser_->Hover(over, 0.6);
+  EXPECT_TRUE(browser_->Await(absl::StrCat(value("loss"), " > 0.1")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(value("speed"), " === 100")));
+
+  // So is a part of the time, which stays as the job goes on.
+  const std::string zoomed = "document.querySelectorAll('#charts .zoomed').length";
+  browser_->Drag(over, 0.2, 0.7);
+  EXPECT_TRUE(browser_->Await(
+      absl::StrCat(zoomed, " === document.querySelectorAll('#charts .chart').length")));
+  const std::string points = browser_->Evaluate(PointsOf("loss")).dump();
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > ", points)));
+  EXPECT_NE(browser_->Evaluate(zoomed), 0);
+  browser_->DoubleClick(over);
+  EXPECT_TRUE(browser_->Await(absl::StrCat(zoomed, " === 0")));
+
+  // A phone's width: tables and charts stay within it.
+  browser_->SetWidth(380);
+  EXPECT_TRUE(browser_->Await("document.documentElement.scrollWidth <= 380"));
+  EXPECT_TRUE(
+      browser_->Await("[...document.querySelectorAll('#charts canvas')].every((canvas) => "
+                      "canvas.getBoundingClientRect().right <= 380)"));
+  browser_->Screenshot("dashboard_phone");
   browser_->Open("about:blank");
+  run->Kill(SIGINT);
+  EXPECT_TRUE(run->Wait().has_value()) << Said(*run);
+}
+
+TEST_F(DashboardTest, PastRunsAreOpenedAndCompared) {
+  const std::string logs = MakeTempDir("logs");
+  for (const char* rate : {"0.1", "0.2"}) {
+    auto run =
+        StartStandalone({"--job-name", "past", "--log-dir", logs, "--", "/bin/sh", "-c",
+                         absl::StrCat("for i in 1 2 3; do echo step=$i loss=0.$((9-i)) lr=", rate,
+                                      " >&$CADRE_PROGRESS_FD; echo step $i; sleep 1.1; done; exit ",
+                                      rate[2] == '2' ? "3" : "0")});
+    EXPECT_EQ(run->Wait(), rate[2] == '2' ? 3 : 0) << Said(*run);
+  }
+  auto dashboard = StartCadre({"dashboard", "--log-dir", logs});
+  const auto address = dashboard->WaitForLine("http://127.0.0.1:");
+  ASSERT_TRUE(address.has_value()) << Said(*dashboard);
+  browser_->Open(*address);
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('#jobs a').length === 2"));
+  EXPECT_EQ(browser_->Evaluate("location.hash"), "");
+
+  // The newest first, with its verdict, history and output.
+  browser_->Evaluate("document.querySelector('#jobs a').click()");
+  EXPECT_TRUE(
+      browser_->Await("document.getElementById('verdict').textContent.includes('exited with 3')"));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("figure lr"), " > 1")));
+  EXPECT_TRUE(browser_->Await("document.querySelector('[data-chart=loss] .chart-mark.verdict')"));
+  EXPECT_TRUE(browser_->Await("document.getElementById('log').textContent.includes('step 3')"));
+
+  // One is nothing to compare.
+  const auto compare = [&](int run) {
+    browser_->Evaluate(absl::StrCat("document.querySelectorAll('#jobs input')[", run, "].click()"));
+  };
+  compare(0);
+  EXPECT_TRUE(browser_->Await("document.getElementById('compare').hidden"));
+  compare(1);
+  const std::string labels =
+      "[...document.querySelectorAll('#compare [data-chart=\"figure lr\"] .u-label')].length";
+  EXPECT_TRUE(browser_->Await(absl::StrCat(labels, " === 3"))) << "step, and each run";
+  EXPECT_EQ(browser_->Evaluate(kCellsAreWhole), true);
+  browser_->Screenshot("dashboard_compared");
+  compare(1);
+  EXPECT_TRUE(browser_->Await("document.getElementById('compare').hidden"));
+  browser_->Open("about:blank");
+  dashboard->Kill(SIGINT);
+  EXPECT_EQ(dashboard->Wait(), 0) << Said(*dashboard);
+}
+
+TEST_F(DashboardTest, OfARunWhoseLauncherWasKilled_TheHistoryIsThere) {
+  const std::string logs = MakeTempDir("logs");
+  auto run =
+      StartStandalone({"--job-name", "killed", "--log-dir", logs, "--", "/bin/sh", "-c", kTrains});
+  ASSERT_TRUE(Eventually([&] {
+    const std::vector<std::string> found = Matching(logs + "/killed/run_*/history.json");
+    return !found.empty() && absl::StrContains(ReadFileOrEmpty(found[0]), "\"progress\"");
+  })) << Said(*run);
+  run->Kill(SIGKILL);
+  EXPECT_TRUE(run->Wait().has_value());
+  auto dashboard = StartCadre({"dashboard", "--log-dir", logs});
+  const auto address = dashboard->WaitForLine("http://127.0.0.1:");
+  ASSERT_TRUE(address.has_value()) << Said(*dashboard);
+  browser_->Open(*address);
+  EXPECT_TRUE(browser_->Await("document.querySelector('#jobs .phase').textContent === 'unknown'"));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 1")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("cpu"), " > 0")));
+  EXPECT_TRUE(browser_->Await("document.getElementById('log').textContent.includes('step 1')"));
+  browser_->Open("about:blank");
+  dashboard->Kill(SIGINT);
+  EXPECT_EQ(dashboard->Wait(), 0) << Said(*dashboard);
 }
 
 TEST_F(DashboardTest, TheOutputOfTheRankThatFailedIsOneClickAway) {
@@ -178,6 +336,16 @@ TEST_F(DashboardTest, TheOutputOfTheRankThatFailedIsOneClickAway) {
   EXPECT_TRUE(
       browser_->Await("document.querySelector('#verdict pre').textContent === 'no data\\n'"));
   browser_->Open("about:blank");
+}
+
+TEST_F(JobDashboardTest, WithoutTheChartsLibrary_ThePageShowsTheRest) {
+  EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 0")));
+  // As where it did not load.
+  browser_->Evaluate("window.uPlot = undefined");
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('charts').textContent.includes('uplot.js did not load')"));
+  ChooseRank(3);
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log_, ".includes('rank 3 step 5')")));
 }
 
 // A server and two agents of two CPUs.

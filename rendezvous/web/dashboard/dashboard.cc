@@ -216,10 +216,12 @@ struct Dashboard::Impl {
     const bool list = absl::EndsWith(job, "/logs");
     const bool log = absl::EndsWith(job, "/log");
     const bool stacks = absl::EndsWith(job, "/stacks");
+    const bool usage = absl::EndsWith(job, "/usage");
     job = job.substr(0, job.find('/'));
     if (!IsJobName(job)) return ReplyError(*exchange, absl::NotFoundError("no such job"));
     if (list || log) return Logs(job, list, bearer, request, std::move(exchange));
     if (stacks) return Stacks(job, bearer, request, std::move(exchange));
+    if (usage) return Usage(job, bearer, std::move(exchange));
     if (request.path != absl::StrCat("/api/jobs/", job)) {
       return exchange->Reply(404, kTextType, "there is nothing here\n");
     }
@@ -228,6 +230,15 @@ struct Dashboard::Impl {
         [&](host::CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
         [](HttpExchange& to, const v1::JobStatus& status) {
           to.Reply(200, kJsonType, JobJson(status));
+        });
+  }
+
+  void Usage(const std::string& job, const Bearer& bearer, Exchange exchange) {
+    AskCore<v1::JobUsage>(
+        bearer, std::move(exchange),
+        [&](host::CoreThread& core, auto done) { core.AskUsage(job, std::move(done)); },
+        [](HttpExchange& to, const v1::JobUsage& usage) {
+          to.Reply(200, kJsonType, UsageJson(usage));
         });
   }
 

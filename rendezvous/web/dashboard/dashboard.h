@@ -6,6 +6,7 @@
 //   /api/jobs             all jobs as JSON; /api/jobs/JOB one of them
 //   /api/nodes            the cluster's nodes
 //   /api/events[?job=JOB] all of these, pushed whenever they change
+//   /api/jobs/JOB/usage   how busy its nodes are, and were
 //   /api/jobs/JOB/logs    which workers' output can be read here
 //   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed; of a job that
 //                         was submitted through its node's agent

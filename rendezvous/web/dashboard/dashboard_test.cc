@@ -25,10 +25,34 @@ TEST_F(DashboardTest, ThePageAndWhatItNames) {
   EXPECT_THAT(page, AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("text/html"),
                           HasSubstr("<title>Cadre</title>")));
   for (const char* file : {"/style.css", "/icon.svg", "/main.js", "/dom.js", "/events.js",
-                           "/job.js", "/pictures.js", "/logs.js", "/cluster.js", "/stacks.js"}) {
+                           "/job.js", "/pictures.js", "/logs.js", "/cluster.js", "/stacks.js",
+                           "/charts.js", "/compare.js", "/history.js", "/uplot.css"}) {
     EXPECT_THAT(Get(file), StartsWith("HTTP/1.1 200 ")) << file;
   }
+  // Copies of the library carry its licence.
+  EXPECT_THAT(Get("/uplot.js"),
+              AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("script-src 'self';"),
+                    HasSubstr("Permission is hereby granted"), HasSubstr("var uPlot=")));
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(DashboardTest, HowBusyTheNodesAre) {
+  Start();
+  AddJob();
+  EXPECT_EQ(Body(Get("/api/jobs/job/usage"))["nodes"].size(), 0u);
+  v1::NodeMessage renew = host::JoinForTest("node", 2, 2);
+  renew.clear_join();
+  v1::NodeUsage* usage = renew.mutable_renew()->mutable_usage();
+  usage->set_cpu(0.5);
+  usage->set_memory_used(1 << 20);
+  usage->set_memory_total(4 << 20);
+  ASSERT_OK(core_.Post(stream_, renew));
+  const nlohmann::json node = Body(Get("/api/jobs/job/usage"))["nodes"][0];
+  EXPECT_EQ(node["node"], "node");
+  EXPECT_EQ(node["cpu"][0], 0.5);
+  EXPECT_EQ(node["memory"][0], 0.25);
+  EXPECT_EQ(node["gpu"].size(), 0u);
+  EXPECT_THAT(Get("/api/jobs/none/usage"), StartsWith("HTTP/1.1 404 "));
 }
 
 TEST_F(DashboardTest, JobsMetricsAndHealth) {
@@ -62,7 +86,7 @@ TEST_F(DashboardTest, ATokenIsWantedForAllThatSpeaksOfJobs) {
   AddJob();
   for (const char* path :
        {"/metrics", "/api/jobs", "/api/jobs/job", "/api/events", "/api/jobs/job/logs",
-        "/api/jobs/job/log", "/api/jobs/job/stacks", "/api/nodes"}) {
+        "/api/jobs/job/log", "/api/jobs/job/stacks", "/api/jobs/job/usage", "/api/nodes"}) {
     EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 401 "), Not(HasSubstr("gathering")))) << path;
     EXPECT_THAT(Get(path, "Authorization: Bearer 0123456789abcdeX\r\n"),
                 StartsWith("HTTP/1.1 401 "))

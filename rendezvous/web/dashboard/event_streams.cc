@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "proto/control.pb.h"
 #include "rendezvous/service/disclosure.h"
@@ -20,12 +19,6 @@ namespace {
 // Subjects that all readers get. No job has such names.
 constexpr char kAllJobs[] = "";
 constexpr char kNodes[] = "/nodes";
-
-std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
-  // A newline would end the field.
-  return absl::StrCat("event: ", name,
-                      "\ndata: ", absl::StrReplaceAll(data, {{"\n", " "}, {"\r", " "}}), "\n\n");
-}
 
 std::string Trouble(const absl::Status& status) {
   return ServerSentEvent("trouble", status.message());
@@ -72,7 +65,7 @@ EventStreams::EventStreams(Serving serving, HttpServer::Places places)
 
 void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string& job,
                        const Bearer& bearer) {
-  if (!exchange->Begin("text/event-stream; charset=utf-8")) return;
+  if (!exchange->Begin(kEventsType)) return;
   readers_.push_back({std::move(exchange), job, bearer, {}, false});
   Tick();
 }

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "proto/control.pb.h"
 
 namespace cadre::web {
@@ -21,6 +23,12 @@ std::string Json(const google::protobuf::Message& message) {
 
 }  // namespace
 
+std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
+  // A newline would end the field.
+  return absl::StrCat("event: ", name,
+                      "\ndata: ", absl::StrReplaceAll(data, {{"\n", " "}, {"\r", " "}}), "\n\n");
+}
+
 std::string JobsJson(std::vector<v1::JobStatus> jobs) {
   v1::ListJobsReply reply;
   for (v1::JobStatus& job : jobs) {
@@ -31,6 +39,8 @@ std::string JobsJson(std::vector<v1::JobStatus> jobs) {
 }
 
 std::string JobJson(const v1::JobStatus& job) { return Json(job); }
+
+std::string UsageJson(const v1::JobUsage& usage) { return Json(usage); }
 
 std::string StacksJson(const v1::GetStacksReply& stacks) { return Json(stacks); }
 

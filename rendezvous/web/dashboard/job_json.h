@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
@@ -14,9 +15,15 @@ namespace cadre::web {
 
 inline constexpr char kJsonType[] = "application/json; charset=utf-8";
 
+inline constexpr char kEventsType[] = "text/event-stream; charset=utf-8";
+
+// One of those that a page follows; `data` in one line.
+std::string ServerSentEvent(absl::string_view name, absl::string_view data);
+
 // {"jobs": [...]}, without their nodes.
 std::string JobsJson(std::vector<v1::JobStatus> jobs);
 std::string JobJson(const v1::JobStatus& job);
+std::string UsageJson(const v1::JobUsage& usage);
 std::string StacksJson(const v1::GetStacksReply& stacks);
 // {"nodes": [...]}, with the field names of proto/cluster.proto.
 std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes);

@@ -37,6 +37,21 @@ constexpr char kLogs[] =
 constexpr char kStacks[] =
 #include "rendezvous/web/dashboard/page/stacks.js.inc"
     ;
+constexpr char kCharts[] =
+#include "rendezvous/web/dashboard/page/charts.js.inc"
+    ;
+constexpr char kCompare[] =
+#include "rendezvous/web/dashboard/page/compare.js.inc"
+    ;
+constexpr char kHistory[] =
+#include "rendezvous/web/dashboard/page/history.js.inc"
+    ;
+constexpr char kUplot[] =
+#include "rendezvous/web/dashboard/page/uplot.js.inc"
+    ;
+constexpr char kUplotStyle[] =
+#include "rendezvous/web/dashboard/page/uplot.css.inc"
+    ;
 
 constexpr char kScriptType[] = "text/javascript; charset=utf-8";
 
@@ -44,12 +59,22 @@ constexpr char kScriptType[] = "text/javascript; charset=utf-8";
 
 const PageFile* FindPageFile(absl::string_view path) {
   static constexpr PageFile kFiles[] = {
-      {"/", "text/html; charset=utf-8", kHtml}, {"/style.css", "text/css; charset=utf-8", kStyle},
-      {"/icon.svg", "image/svg+xml", kIcon},    {"/main.js", kScriptType, kMain},
-      {"/dom.js", kScriptType, kDom},           {"/events.js", kScriptType, kEvents},
-      {"/job.js", kScriptType, kJob},           {"/pictures.js", kScriptType, kPictures},
-      {"/logs.js", kScriptType, kLogs},         {"/cluster.js", kScriptType, kCluster},
+      {"/", "text/html; charset=utf-8", kHtml},
+      {"/style.css", "text/css; charset=utf-8", kStyle},
+      {"/icon.svg", "image/svg+xml", kIcon},
+      {"/main.js", kScriptType, kMain},
+      {"/dom.js", kScriptType, kDom},
+      {"/events.js", kScriptType, kEvents},
+      {"/job.js", kScriptType, kJob},
+      {"/pictures.js", kScriptType, kPictures},
+      {"/logs.js", kScriptType, kLogs},
+      {"/cluster.js", kScriptType, kCluster},
       {"/stacks.js", kScriptType, kStacks},
+      {"/charts.js", kScriptType, kCharts},
+      {"/compare.js", kScriptType, kCompare},
+      {"/history.js", kScriptType, kHistory},
+      {"/uplot.js", kScriptType, kUplot},
+      {"/uplot.css", "text/css; charset=utf-8", kUplotStyle},
   };
   for (const PageFile& file : kFiles) {
     if (file.path == path) return &file;

@@ -34,8 +34,24 @@ export const row = (...cells) => element('tr', {}, ...cells.map(
 
 export const count = (number, noun) => `${number} ${noun}${number === 1 ? '' : 's'}`;
 
+// A run that is over is named by its job and when it began, in UTC: train@20261122T011933.123456Z.
+export function shownName(name) {
+  const parts = /^(.*)@(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/.exec(name);
+  if (!parts) return name;
+  const [job, ...at] = parts.slice(1);
+  const began = new Date(Date.UTC(at[0], at[1] - 1, ...at.slice(2)));
+  const two = (number) => String(number).padStart(2, '0');
+  return `${job}, ${began.getFullYear()}-${two(began.getMonth() + 1)}-${two(began.getDate())} ` +
+      [began.getHours(), began.getMinutes(), began.getSeconds()].map(two).join(':');
+}
+
 const PHASES = {CANCELLED_PHASE: 'cancelled', JOB_PHASE_UNSPECIFIED: 'starting'};
 export const phaseName = (phase) => PHASES[phase] || phase.toLowerCase();
+
+// Of one that is over nobody knows how where its launcher left no verdict.
+const isPast = (job) => shownName(job.name) !== job.name;
+export const phaseOf = (job) => (isPast(job) && !job.verdict ? 'unknown' : phaseName(job.phase));
+export const isLive = (job) => !job.verdict && !isPast(job);
 
 // Microseconds, as people say them.
 export function took(us) {
@@ -54,14 +70,18 @@ export function amount(value) {
 
 export function progressText(progress) {
   if (!progress) return '';
-  const parts = [`step ${progress.step}`];
+  const total = Number(progress.total);
+  const parts = [`step ${progress.step}${total ? ` of ${total}` : ''}`];
   if (Number(progress.max_step) > Number(progress.step) + 1) {
     parts[0] += ` (rank ${progress.slowest_rank}; others up to ${progress.max_step})`;
   }
   // As in rpc/job_phase.cc: what the rate was with the last step is not what it is.
   const quiet = Number(progress.quiet_us);
-  if (quiet >= Math.max(5e6, 3 * Number(progress.usual_us))) parts.push(`no step for ${took(quiet)}`);
+  const standsStill = quiet >= Math.max(5e6, 3 * Number(progress.usual_us));
+  if (standsStill) parts.push(`no step for ${took(quiet)}`);
   else if (progress.samples_per_second > 0) parts.push(`${amount(progress.samples_per_second)} samples/s`);
   if (progress.loss !== 0) parts.push(`loss ${amount(Number(progress.loss))}`);
+  for (const {name, value} of progress.figures || []) parts.push(`${name} ${amount(Number(value))}`);
+  if (!standsStill && Number(progress.left_us)) parts.push(`about ${took(Number(progress.left_us))} left`);
   return parts.join(' · ');
 }

@@ -1,17 +1,25 @@
 // One job: its nodes and ranks, generations, verdict.
-import {asShown, byId, element, phaseName, progressText, replace, row, took} from './dom.js';
-import {drawPlot, drawTimeline} from './pictures.js';
+import {Charts} from './charts.js';
+import {asShown, byId, element, isLive, phaseName, phaseOf, progressText, replace, row, shownName, took} from './dom.js';
+import {get} from './events.js';
+import {chartsOverTime} from './history.js';
+import {drawTimeline} from './pictures.js';
 import {chosenRank, showLogs, showOutputOf} from './logs.js';
 import {showStacks} from './stacks.js';
 
 // When the server's clock was last heard of, to let the last bar grow in between.
 let heard = {job: '', us: 0, at: 0};
 let shown = null;
+const charts = new Charts(byId('charts'), 'time');
+// How busy its nodes are, which is not pushed.
+const USAGE_EVERY_MS = 10000;
+let usage = {job: '', nodes: []};
 
 export function showJob(job) {
   shown = job;
-  const phase = phaseName(job.phase);
-  byId('job-name').textContent = job.name;
+  const phase = phaseOf(job);
+  byId('job-name').textContent = shownName(job.name);
+  if (usage.job !== job.name) loadUsage();
   byId('job-phase').textContent = phase;
   byId('job-phase').className = `phase ${phase}`;
   const parts = [job.user && `submitted by ${job.user}`];
@@ -95,18 +103,33 @@ function now() {
   }
   const us = Math.max(0, ...times);
   if (heard.job !== shown.name || us !== heard.us) heard = {job: shown.name, us, at: performance.now()};
-  return shown.verdict ? us : us + (performance.now() - heard.at) * 1000;
+  return !isLive(shown) ? us : us + (performance.now() - heard.at) * 1000;
 }
 
 function draw() {
   const end = now();
   drawTimeline(byId('timeline'), shown.timeline, end);
-  drawPlot(byId('loss'), shown.timeline, (sample) => Number(sample.loss), end);
-  // Where nothing was reported yet is no rate of 0: a generation that has just begun.
-  drawPlot(byId('speed'), shown.timeline, (sample) => Number(sample.samples_per_second) || NaN, end);
+  const {verdict} = shown;
+  charts.show(() => chartsOverTime(shown.timeline, usage, verdict && `${phaseName(verdict.outcome)}${verdict.message && `: ${verdict.message}`}`, end));
 }
+
+async function loadUsage() {
+  const {name} = shown;
+  if (usage.job !== name) usage = {job: name, nodes: []};
+  try {
+    const response = await get(`api/jobs/${encodeURIComponent(name)}/usage`);
+    const found = response.ok ? await response.json() : {nodes: []};
+    if (shown.name === name) usage = {job: name, nodes: found.nodes};
+  } catch (error) {
+    // It is asked for again.
+  }
+}
+
+setInterval(() => {
+  if (shown && isLive(shown) && !byId('job').hidden) loadUsage();
+}, USAGE_EVERY_MS);
 
 // Time passes where nothing else happens, too.
 setInterval(() => {
-  if (shown && !shown.verdict && !byId('job').hidden) draw();
+  if (shown && isLive(shown) && !byId('job').hidden) draw();
 }, 1000);

@@ -1,11 +1,19 @@
 // The list of jobs, and which of them is shown.
 import {showNodes, showQueue} from './cluster.js';
-import {byId, count, element, phaseName, progressText, replace, row} from './dom.js';
+import {compareBox} from './compare.js';
+import {byId, count, element, isLive, phaseOf, progressText, replace, row, shownName} from './dom.js';
 import {follow, setToken} from './events.js';
 import {showJob} from './job.js';
 
 let stop = () => {};
 let jobs = [];
+
+// The address that cadre dashboard prints brings its token; a bookmark should not.
+const brought = /^#token=([0-9a-f]+)$/.exec(location.hash);
+if (brought) {
+  setToken(brought[1]);
+  history.replaceState(null, '', location.pathname);
+}
 
 const chosen = () => decodeURIComponent(location.hash.slice(1));
 
@@ -43,16 +51,16 @@ function start() {
 }
 
 function showJobs() {
-  const live = jobs.filter((job) => !job.verdict);
+  const live = jobs.filter(isLive);
   const sum = (field) => live.reduce((total, job) => total + job[field], 0);
   const waiting = live.filter((job) => job.phase === 'QUEUED' || job.phase === 'GATHERING').length;
   byId('totals').textContent = `${count(live.length, 'live job')}${waiting ? `, ${waiting} waiting` : ''} · ` +
       `${count(sum('nodes_in'), 'node')} · ${count(sum('workers_running'), 'running worker')}`;
   byId('no-jobs').hidden = jobs.length > 0;
   replace(byId('jobs'), ...jobs.map((job) => {
-    const phase = phaseName(job.phase);
+    const phase = phaseOf(job);
     const line = row(
-        element('a', {href: `#${encodeURIComponent(job.name)}`}, job.name),
+        compareBox(job.name), element('a', {href: `#${encodeURIComponent(job.name)}`}, shownName(job.name)),
         element('span', {class: `phase ${phase}`}, phase), job.generation, String(job.nodes_in),
         `${job.workers_running}/${job.world_size}`, `${job.restarts}/${job.max_restarts}`,
         element('span', {class: 'words'}, progressText(job.progress)),

@@ -1,5 +1,5 @@
 // Pictures of a timeline, as SVG.
-import {amount, svg, took} from './dom.js';
+import {svg, took} from './dom.js';
 
 const WIDTH = 1000;
 const ROW = 22;
@@ -43,42 +43,6 @@ export function drawTimeline(parent, timeline, end) {
     }
   });
   axis(picture, x, from, end, height - 5);
-  parent.replaceChildren(picture);
-}
-
-// One value over time, with the beginnings of generations.
-export function drawPlot(parent, timeline, valueOf, end) {
-  const height = 200;
-  const left = 60;
-  const bottom = height - 20;
-  const samples = timeline.progress.filter((sample) => Number.isFinite(valueOf(sample)));
-  const values = samples.map(valueOf);
-  const low = Math.min(0, ...values);
-  const high = Math.max(...values, low + 1e-9);
-  const x = (us) => left + (500 - left) * us / Math.max(1, end);
-  const y = (value) => bottom - (bottom - 8) * (value - low) / (high - low);
-  const picture = svg('svg', {viewBox: `0 0 500 ${height}`, role: 'img'});
-  picture.append(svg('path', {class: 'axis', d: `M${left} 4V${bottom}H500`}));
-  axis(picture, x, 0, end, height - 5);
-  for (const one of timeline.generations.slice(1)) {
-    const at = x(Number(one.formed_us));
-    picture.append(svg('line', {class: 'mark', x1: at, x2: at, y1: 4, y2: bottom}));
-  }
-  if (samples.length) {
-    for (const value of [low, high]) {
-      picture.append(svg('text', {'x': left - 4, 'y': y(value) + 4, 'text-anchor': 'end'}, amount(value)));
-    }
-    let path = '';
-    samples.forEach((sample, index) => {
-      const jump = index === 0 || sample.generation !== samples[index - 1].generation;
-      path += `${jump ? 'M' : 'L'}${x(Number(sample.at_us)).toFixed(1)} ${y(values[index]).toFixed(1)}`;
-    });
-    picture.append(svg('path', {class: 'curve', d: path}));
-    picture.append(svg('circle', {class: 'dot', cx: x(Number(samples.at(-1).at_us)), cy: y(values.at(-1)), r: 3},
-        svg('title', {}, amount(values.at(-1)))));
-  } else {
-    picture.append(svg('text', {x: left + 10, y: height / 2}, 'nothing was reported'));
-  }
   parent.replaceChildren(picture);
 }
 
