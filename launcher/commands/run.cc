@@ -119,7 +119,7 @@ int RunHere(const Settings& settings, std::optional<Identity> identity,
             const std::function<void(int)>& ended) {
   const absl::Status descriptors = CheckDescriptors();
   if (!descriptors.ok()) {
-    return Refuse(settings, identity, kExitUnavailable, descriptors.message());
+    return Refuse(identity, kExitUnavailable, descriptors.message());
   }
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
   if (!spec.ok()) return Refuse(identity, kExitBadSpec, spec.status().message());
