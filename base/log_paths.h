@@ -6,6 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace cadre {
 
@@ -30,6 +32,14 @@ inline std::string GenerationSubdirectory(uint64_t generation) {
 inline std::string RankSubdirectory(uint64_t generation, uint64_t rank) {
   return absl::StrCat(kGenerationPrefix, generation, "/", kRankPrefix, rank);
 }
+
+// Beside a log file: when what is in it was written. A line of each second in which a worker wrote,
+// "1764381600123 4096\n": what begins at this byte came at this time, in milliseconds since 1970, or
+// within kLogTimeStepMs after it.
+inline std::string LogTimesPath(absl::string_view log_path) {
+  return absl::StrCat(absl::StripSuffix(log_path, ".log"), ".times");
+}
+inline constexpr int64_t kLogTimeStepMs = 1000;
 
 }  // namespace cadre
 

@@ -42,7 +42,7 @@ std::string Overview() {
     name.resize(12, ' ');
     absl::StrAppend(&text, "  ", name, command.summary, "\n");
   }
-  return text + "\n'cadre COMMAND --help' says more.\n";
+  return text + "\n'cadre help COMMAND' says more.\n";
 }
 
 // What other launchers' and schedulers' words are here.
@@ -57,27 +57,44 @@ std::string Synonym(const std::string& word) {
   return found == synonyms->end() ? "" : found->second;
 }
 
-int Dispatch(const std::vector<std::string>& arguments) {
-  const std::string name = arguments.empty() ? "--help" : arguments[0];
-  if (name == "--help" || name == "-h" || name == "help") return Print(Overview());
-  const std::string wanted = name == "--version" ? "version" : name;
-  if (const std::optional<Command> command = FindCommand(wanted)) {
-    const absl::StatusOr<Parsed> parsed =
-        ParseArguments(*command, {arguments.begin() + 1, arguments.end()});
-    if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
-    if (parsed->Has("help-all")) return Print(HelpText(*command, /*all=*/true));
-    if (parsed->Has("help")) return Print(HelpText(*command));
-    return command->run(*parsed);
-  }
+int SayUnknown(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : AllCommands()) names.push_back(command.name);
-  std::string nearest = Synonym(wanted);
-  if (nearest.empty()) nearest = Nearest(wanted, names);
+  std::string nearest = Synonym(name);
+  if (nearest.empty()) nearest = Nearest(name, names);
   return Fail(
       kExitUsage,
       absl::StrCat(absl::StartsWith(name, "-") ? "unknown flag '" : "unknown command '", name, "'",
                    nearest.empty() ? "; see 'cadre --help'"
                                    : absl::StrCat("; did you mean '", nearest, "'?")));
+}
+
+// cadre help [COMMAND]: as cadre COMMAND --help.
+int Help(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") return Print(Overview());
+  const std::optional<Command> command = FindCommand(words[0]);
+  if (!command.has_value()) return SayUnknown(words[0]);
+  if (words.size() > 1) {
+    return Fail(kExitUsage,
+                absl::StrCat("unexpected argument '", words[1], "'; usage: cadre help [COMMAND]"));
+  }
+  return Print(HelpText(*command));
+}
+
+int Dispatch(const std::vector<std::string>& arguments) {
+  const std::string name = arguments.empty() ? "--help" : arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    return Help({arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end()});
+  }
+  const std::string wanted = name == "--version" ? "version" : name;
+  const std::optional<Command> command = FindCommand(wanted);
+  if (!command.has_value()) return SayUnknown(wanted);
+  const absl::StatusOr<Parsed> parsed =
+      ParseArguments(*command, {arguments.begin() + 1, arguments.end()});
+  if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
+  if (parsed->Has("help-all")) return Print(HelpText(*command, /*all=*/true));
+  if (parsed->Has("help")) return Print(HelpText(*command));
+  return command->run(*parsed);
 }
 
 // Where one is closed, the next file or socket would take its number, and what is printed would go

@@ -11,6 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "agent/supervisor/outbox.h"
 #include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
@@ -145,6 +147,26 @@ TEST(OutputTest, NotForwardedStillReachesTheFileAndTheEvidence) {
   EXPECT_EQ(rig.Output(kStderrStream), "");
   EXPECT_EQ(ReadFile(start.stdout_path), "out\n");
   EXPECT_EQ(exited.last_lines, "err\n");
+}
+
+// A line of time and place at most once a second, however often it writes.
+TEST(OutputTest, WhenItWasWrittenIsKeptBesideTheFile) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("for i in $(seq 200); do echo $i; done");
+  start.stdout_path = rig.folder() + "/stdout.log";
+  WriteFile(start.stdout_path, "old\n");
+  const int64_t before = absl::ToUnixMillis(absl::Now());
+  rig.Run(start);
+  const int64_t took = absl::ToUnixMillis(absl::Now()) - before;
+  const std::string times = ReadFile(rig.folder() + "/stdout.times");
+  const std::vector<std::string> words = absl::StrSplit(times, absl::ByAnyChar(" \n"));
+  ASSERT_GE(words.size(), 3u) << times;
+  int64_t at = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(words[0], &at));
+  EXPECT_GE(at, before);
+  EXPECT_LE(at, before + took);
+  EXPECT_EQ(words[1], "4") << "what is new begins there";
+  EXPECT_LE(std::count(times.begin(), times.end(), '\n'), 1 + took / 1000);
 }
 
 TEST(OutputTest, FilesAreAppendedTo) {

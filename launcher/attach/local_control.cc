@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -43,6 +44,7 @@ constexpr int kQuickPatienceSeconds = 1;
 
 constexpr char kListJobs = 'L';
 constexpr char kGetJob = 'J';
+constexpr char kCancelJob = 'C';
 constexpr char kGetStacks = 'S';
 constexpr char kLogDir = 'D';
 
@@ -175,6 +177,13 @@ absl::StatusOr<std::string> AnswerOf(host::CoreThread& core, char question,
                      }));
     return job.SerializeAsString();
   }
+  v1::CancelJobRequest cancel;
+  if (question == kCancelJob && cancel.ParseFromString(text)) {
+    ASSIGN_OR_RETURN(const v1::JobStatus job, Wait<v1::JobStatus>([&](auto done) {
+                       core.AskCancel({cancel.name(), cancel.reason(), SIGINT}, std::move(done));
+                     }));
+    return job.SerializeAsString();
+  }
   v1::GetStacksRequest request;
   if (question != kGetStacks || !request.ParseFromString(text)) {
     return absl::UnimplementedError("it is of an earlier version of Cadre than this command");
@@ -300,6 +309,14 @@ absl::StatusOr<std::vector<v1::JobStatus>> LocalLauncher::List() const {
 
 absl::StatusOr<v1::JobStatus> LocalLauncher::Get(const std::string& job) const {
   return Parsed<v1::JobStatus>(Ask(kGetJob, job));
+}
+
+absl::StatusOr<v1::JobStatus> LocalLauncher::Cancel(const std::string& job,
+                                                    const std::string& reason) const {
+  v1::CancelJobRequest request;
+  request.set_name(job);
+  request.set_reason(reason);
+  return Parsed<v1::JobStatus>(Ask(kCancelJob, request.SerializeAsString()));
 }
 
 absl::StatusOr<v1::GetStacksReply> LocalLauncher::GetStacks(

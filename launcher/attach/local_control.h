@@ -1,6 +1,6 @@
 // A launcher that serves its job from within its process (--standalone, a head node) answers the
 // commands of its user on the same machine at a unix socket in RuntimeDirectory(), so that they
-// need no server, port or token: who may connect may look into the launcher anyway. One connection
+// need no server, port or token: who may connect may look into the launcher, and end it, anyway. One connection
 // at a time, a question and an answer each.
 #ifndef CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 #define CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
@@ -67,6 +67,8 @@ class LocalLauncher {
   absl::StatusOr<std::vector<v1::JobStatus>> List() const;
   // NOT_FOUND: it has another job.
   absl::StatusOr<v1::JobStatus> Get(const std::string& job) const;
+  // Ends it as Ctrl-C does. NOT_FOUND, and FAILED_PRECONDITION: it has ended.
+  absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason) const;
   absl::StatusOr<v1::GetStacksReply> GetStacks(const v1::GetStacksRequest& request) const;
   absl::StatusOr<std::string> LogDir() const;
 

@@ -72,6 +72,11 @@ TEST_F(LocalControlTest, CommandsFindTheJobAndItsLogs) {
   v1::GetStacksRequest stacks;
   stacks.set_job("b");
   EXPECT_FALSE(all[0].GetStacks(stacks).ok());
+  EXPECT_TRUE(absl::IsNotFound(all[0].Cancel("b", "enough").status()));
+  const auto cancelled = all[0].Cancel("a", "enough");
+  ASSERT_OK(cancelled);
+  EXPECT_TRUE(absl::IsFailedPrecondition(all[0].Cancel("a", "again").status()) ||
+              !cancelled->has_verdict());
   control.reset();
   EXPECT_TRUE(absl::IsUnavailable(all[0].Get("a").status()));
   EXPECT_TRUE(LocalLauncher::All().empty());

@@ -17,11 +17,11 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
   const Settings& settings = *read;
-  const auto client = ControlClient::Connect(settings);
-  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  const auto job = (*client)->Cancel(parsed.rest[0], settings.GetOr("reason", "a user's request"));
+  absl::StatusOr<JobSource> source = OpenJob(parsed, settings);
+  if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+  const auto job = source->Cancel(settings.GetOr("reason", "a user's request"));
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
-  return Print(absl::StrCat("cancelling ", parsed.rest[0], "\n"));
+  return Print(absl::StrCat("cancelling ", source->job(), "\n"));
 }
 
 }  // namespace

@@ -69,6 +69,13 @@ absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<
   return MachineSettings(parsed, flags, "client", ControlFlags());
 }
 
+absl::StatusOr<JobSource> OpenJob(const Parsed& parsed, const Settings& settings) {
+  absl::StatusOr<JobSource> source =
+      JobSource::Of(settings, parsed.rest.empty() ? "" : parsed.rest[0]);
+  if (source.ok() && !source->chosen().empty()) Fail(0, source->chosen());
+  return source;
+}
+
 std::map<std::string, std::string> ReadEnvironment() {
   std::map<std::string, std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/commands/job_source.h"
 #include "launcher/flags/command.h"
 #include "launcher/flags/settings.h"
 
@@ -67,6 +68,10 @@ absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector
                                          const std::vector<Flag>& in_file);
 // For a command that asks a server, with ControlFlags() among its flags.
 absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<Flag>& flags);
+
+// The job that the command line names; where it names none the newest, which a line on standard
+// error then says.
+absl::StatusOr<JobSource> OpenJob(const Parsed& parsed, const Settings& settings);
 
 // This process's environment.
 std::map<std::string, std::string> ReadEnvironment();

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -28,13 +30,18 @@ namespace {
 
 // A line that does not end is shown in pieces of this.
 constexpr size_t kLongestLine = 64 << 10;
+constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();
+constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 
 // One stream of one worker of one generation.
 struct Cursor {
   // Which file it is; empty: nothing was read yet.
   std::string file;
   uint64_t offset = 0;
-  std::string rest;  // a line that has not ended
+  std::string rest;  // what is read, up to `offset`, and not shown yet
+  // When what is there was written, and the first of these that is not shown.
+  std::vector<LogTime> times;
+  size_t next_time = 0;
   // Nothing more will come, or none of it can be read.
   bool ended = false;
   // Why the last try failed.
@@ -138,30 +145,91 @@ class Follower {
   }
 
   void ReadAll() {
+    // Whose turn it is: the one with the oldest line.
+    std::set<std::pair<int64_t, CursorName>> due;
     for (auto& [name, cursor] : cursors_) {
       if (cursor.ended) continue;
-      cursor.missed = ReadOne(name, &cursor);
-      const absl::Status& why = cursor.missed;
-      if (why.ok() || absl::IsNotFound(why) || (what_.follow && host::MayReadLater(why))) continue;
-      // A file that cannot be read is no reason to leave out the others.
-      cursor.ended = true;
-      SayMissed(name, why);
+      const absl::Status begun = Begin(name, &cursor);
+      if (begun.ok()) due.emplace(TimeOf(cursor), name);
+      NoteMissed(name, &cursor, begun);
+    }
+    while (!due.empty() && write_error_ == 0) {
+      const CursorName name = due.begin()->second;
+      due.erase(due.begin());
+      Cursor& cursor = cursors_[name];
+      const absl::StatusOr<bool> more = ReadOn(name, &cursor);
+      NoteMissed(name, &cursor, more.status());
+      if (more.ok() && *more) due.emplace(TimeOf(cursor), name);
     }
   }
 
-  absl::Status ReadOne(const CursorName& name, Cursor* cursor) {
+  void NoteMissed(const CursorName& name, Cursor* cursor, const absl::Status& why) {
+    cursor->missed = why;
+    if (why.ok() || absl::IsNotFound(why) || (what_.follow && host::MayReadLater(why))) return;
+    // A file that cannot be read is no reason to leave out the others.
+    cursor->ended = true;
+    SayMissed(name, why);
+  }
+
+  // When the next of it was written.
+  static int64_t TimeOf(const Cursor& cursor) {
+    return cursor.next_time == 0 ? kNoTime : cursor.times[cursor.next_time - 1].unix_ms;
+  }
+
+  v1::ReadLogRequest RequestFor(const CursorName& name) const {
     v1::ReadLogRequest request;
     request.set_job(what_.job);
     request.set_run(run_);
     request.set_generation(std::get<0>(name));
     request.set_rank(std::get<1>(name));
     request.set_standard_error(std::get<2>(name));
-    if (what_.tail.has_value() && cursor->file.empty() && first_look_) {
-      const absl::StatusOr<uint64_t> from = TailOffset(request);
-      if (!from.ok()) return from.status();
-      cursor->offset = *from;
+    return request;
+  }
+
+  // Of what is there already: from where on it is wanted, and when it was written.
+  absl::Status Begin(const CursorName& name, Cursor* cursor) {
+    if (!cursor->file.empty() || !first_look_) return absl::OkStatus();
+    const v1::ReadLogRequest request = RequestFor(name);
+    if (what_.tail.has_value() || what_.since.has_value()) {
+      const absl::StatusOr<uint64_t> end = EndOf(request);
+      if (!end.ok()) return end.status();
+      if (server_.times) cursor->times = server_.times(request);
+      if (what_.since.has_value() && !cursor->times.empty()) {
+        cursor->offset = OffsetSince(cursor->times, *what_.since, *end);
+        // A line that was begun earlier is shown whole.
+        const absl::StatusOr<uint64_t> line = LinesBefore(request, cursor->offset, 1);
+        if (!line.ok()) return line.status();
+        if (cursor->offset < *end) cursor->offset = *line;
+      } else if (what_.since.has_value() && *end > 0) {
+        SayWithoutTimes(name);
+      }
+      if (what_.tail.has_value()) {
+        const absl::StatusOr<uint64_t> from = TailOffset(request, *end);
+        if (!from.ok()) return from.status();
+        cursor->offset = std::max(cursor->offset, *from);
+      }
+    } else if (server_.times) {
+      cursor->times = server_.times(request);
     }
+    while (cursor->next_time < cursor->times.size() &&
+           cursor->times[cursor->next_time].offset <= cursor->offset) {
+      ++cursor->next_time;
+    }
+    return absl::OkStatus();
+  }
+
+  // Shows what was written at its time. False: nothing more is there now.
+  absl::StatusOr<bool> ReadOn(const CursorName& name, Cursor* cursor) {
+    v1::ReadLogRequest request = RequestFor(name);
+    const bool last = cursor->next_time >= cursor->times.size();
+    const uint64_t end = last ? kNoEnd : cursor->times[cursor->next_time].offset;
     while (write_error_ == 0) {
+      const uint64_t begin = cursor->offset - cursor->rest.size();
+      if (end != kNoEnd) ShowUntil(name, cursor, end > begin ? end - begin : 0);
+      if (cursor->offset - cursor->rest.size() >= end) {
+        ++cursor->next_time;
+        return true;
+      }
       request.set_offset(cursor->offset);
       const absl::StatusOr<v1::ReadLogReply> reply = server_.read(request);
       if (!reply.ok()) return reply.status();
@@ -175,25 +243,42 @@ class Follower {
         }
       }
       cursor->ended = reply->ended() && reply->bytes().empty();
-      if (reply->bytes().empty()) return absl::OkStatus();
+      if (reply->bytes().empty()) {
+        // What comes later is shown as it comes.
+        cursor->times.clear();
+        cursor->next_time = 0;
+        return false;
+      }
       cursor->offset += reply->bytes().size();
       shown_[cursor->file] = cursor->offset;
       cursor->rest += reply->bytes();
-      Show(name, cursor, false);
+      if (end == kNoEnd) ShowUntil(name, cursor, cursor->rest.size());
     }
-    return absl::OkStatus();
+    return false;
   }
 
-  // Where the last lines that are wanted begin.
-  absl::StatusOr<uint64_t> TailOffset(v1::ReadLogRequest request) const {
+  // How long the file is.
+  absl::StatusOr<uint64_t> EndOf(v1::ReadLogRequest request) const {
     request.set_tail(1);
     const absl::StatusOr<v1::ReadLogReply> last = server_.read(request);
     if (!last.ok()) return last.status();
-    const uint64_t end = last->offset() + last->bytes().size();
-    request.clear_tail();
+    return last->offset() + last->bytes().size();
+  }
+
+  // Where the last lines that are wanted begin.
+  absl::StatusOr<uint64_t> TailOffset(v1::ReadLogRequest request, uint64_t end) const {
+    if (*what_.tail == 0 || end == 0) return end;
     // A newline at the very end ends the last line.
-    uint64_t newlines = *what_.tail + (absl::EndsWith(last->bytes(), "\n") ? 1 : 0);
-    if (newlines == 0) return end;
+    request.set_offset(end - 1);
+    const absl::StatusOr<v1::ReadLogReply> last = server_.read(request);
+    if (!last.ok()) return last.status();
+    const bool whole = absl::StartsWith(last->bytes(), "\n");
+    return LinesBefore(request, end, *what_.tail + (whole ? 1 : 0));
+  }
+
+  // Behind the newline that is this many before `end`.
+  absl::StatusOr<uint64_t> LinesBefore(v1::ReadLogRequest request, uint64_t end,
+                                       uint64_t newlines) const {
     for (uint64_t begin = end; begin > 0;) {
       const uint64_t block = std::min<uint64_t>(begin, host::kLogChunkBytes);
       begin -= block;
@@ -261,20 +346,34 @@ class Follower {
                       why.message()));
   }
 
+  void SayWithoutTimes(const CursorName& name) {
+    Fail(0, absl::StrCat("it is not known when rank ", std::get<1>(name), " wrote its ",
+                         std::get<2>(name) ? "standard error" : "standard output",
+                         ": all of it is shown"));
+  }
+
   int CannotWrite() const {
     return Fail(kExitInternal,
                 absl::StrCat("cannot write to standard output or error: ", strerror(write_error_)));
   }
 
+  // Lines that have not ended.
   void ShowRests() {
-    for (auto& [name, cursor] : cursors_) Show(name, &cursor, true);
+    for (auto& [name, cursor] : cursors_) Show(name, &cursor, cursor.rest.size());
   }
 
-  // Whole lines, or with `all` what is left too.
-  void Show(const CursorName& name, Cursor* cursor, bool all) {
-    size_t end = cursor->rest.rfind('\n');
-    end = end == std::string::npos ? 0 : end + 1;
-    if (all || cursor->rest.size() - end > kLongestLine) end = cursor->rest.size();
+  // Whole lines that begin in the first `most` bytes.
+  void ShowUntil(const CursorName& name, Cursor* cursor, size_t most) {
+    const std::string& rest = cursor->rest;
+    if (most == 0 || rest.empty()) return;
+    const size_t last = rest.find('\n', std::min(most, rest.size()) - 1);
+    if (most < rest.size() && last != rest.npos) return Show(name, cursor, last + 1);
+    const size_t newline = rest.rfind('\n');
+    const size_t end = newline == rest.npos ? 0 : newline + 1;
+    Show(name, cursor, rest.size() - end > kLongestLine ? rest.size() : end);
+  }
+
+  void Show(const CursorName& name, Cursor* cursor, size_t end) {
     if (end == 0) return;
     std::string text;
     const bool errors = std::get<2>(name), safe = errors ? what_.safe_errors : what_.safe_output;

@@ -6,10 +6,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/attach/control_client.h"
+#include "launcher/commands/log_times.h"
 #include "proto/control.pb.h"
 
 namespace cadre::launcher {
@@ -33,6 +35,8 @@ struct LogFollow {
   bool previous = false;
   // Of what is there at the beginning only so many lines of each stream.
   std::optional<uint64_t> tail;
+  // And only what was written then or later; where no times are known all of it.
+  std::optional<absl::Time> since;
   // Text for standard output or error is made safe for a terminal (TerminalLine).
   bool safe_output = false;
   bool safe_errors = false;
@@ -45,13 +49,16 @@ void ProtectTerminals(LogFollow* what);
 struct LogServer {
   std::function<absl::StatusOr<v1::JobStatus>(const std::string& job)> get;
   std::function<absl::StatusOr<v1::ReadLogReply>(const v1::ReadLogRequest&)> read;
+  // When what is in the file was written; none: it is not known. Null: it is of no file.
+  std::function<std::vector<LogTime>(const v1::ReadLogRequest&)> times = nullptr;
 };
 
 // The client must live as long.
 LogServer LogsOf(ControlClient& client);
 
-// Standard output and error go where they went; with several ranks each line says whose it is. A
-// byte is shown once, also where a process goes on in the next generation. Returns the exit status
+// Standard output and error go where they went; with several ranks each line says whose it is. What
+// is there at the beginning comes in the order in which it was written, to the second, where times
+// are known, else by rank. A byte is shown once, also where a process goes on in the next generation. Returns the exit status
 // of the command: of the job when it was followed to its end.
 int FollowLogs(const LogServer& server, const LogFollow& what);
 

@@ -57,7 +57,12 @@ class LogFollowTest : public testing::Test {
                                 }
                                 return job_;
                               },
-                              [this](const v1::ReadLogRequest& request) { return Read(request); }};
+                              [this](const v1::ReadLogRequest& request) { return Read(request); },
+                              [this](const v1::ReadLogRequest& request) {
+                                const auto rank = std::pair(request.generation(), request.rank());
+                                return request.standard_error() ? std::vector<LogTime>()
+                                                                : times_[files_[rank]];
+                              }};
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     const int status = FollowLogs(server, what);
@@ -85,6 +90,7 @@ class LogFollowTest : public testing::Test {
   v1::JobStatus job_;
   std::map<std::pair<uint64_t, uint32_t>, std::string> files_;
   std::map<std::string, std::string> texts_;
+  std::map<std::string, std::vector<LogTime>> times_;
   std::map<std::string, absl::Status> refused_;
   std::vector<std::function<void()>> steps_;
   bool ended_ = false;
@@ -116,6 +122,50 @@ TEST_F(LogFollowTest, OfWhatIsThereTheLastLines) {
   what.rank = 1;
   Follow(what);
   EXPECT_EQ(out_, "zero\none\nhalf\n");
+}
+
+TEST_F(LogFollowTest, WhatRanksWroteIsShownInTheOrderOfTime) {
+  // A line may be begun in one second and ended in another.
+  texts_["g1r0"] = "a1\na2 begun, and ended\na7\n";
+  times_["g1r0"] = {{1000, 0}, {2000, 6}, {7000, 23}};
+  texts_["g1r1"] = "b3\nb4\nb8 half";
+  times_["g1r1"] = {{3000, 0}, {8000, 6}};
+  steps_ = {[] {},
+            [this] {
+              texts_["g1r1"] += " is whole\n";
+              texts_["g1r0"] += "a9\n";
+            },
+            [this] { End(7); }};
+  EXPECT_EQ(Follow(All(true)), 7);
+  EXPECT_EQ(out_,
+            "[0]: a1\n[0]: a2 begun, and ended\n[1]: b3\n[1]: b4\n[0]: a7\n[0]: a9\n"
+            "[1]: b8 half is whole\n");
+}
+
+TEST_F(LogFollowTest, OnlyWhatWasWrittenSinceThen) {
+  piece_ = host::kLogChunkBytes;
+  texts_["g1r0"] = "a1\na2 begun, and ended\na7\n";
+  times_["g1r0"] = {{1000, 0}, {2000, 6}, {7000, 23}};
+  texts_["g1r1"] = "b1\n";
+  times_["g1r1"] = {{1000, 0}};
+  LogFollow what = All(false);
+  what.since = absl::FromUnixMillis(2500);
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "[0]: a2 begun, and ended\n[0]: a7\n");
+  what.since = absl::FromUnixMillis(4000);
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "[0]: a7\n");
+  what.tail = 1;
+  what.since = absl::FromUnixMillis(0);
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "[1]: b1\n[0]: a7\n");
+  // Of an earlier version's file.
+  times_.clear();
+  what.tail.reset();
+  what.since = absl::FromUnixMillis(4000);
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_THAT(out_, HasSubstr("[0]: a1\n"));
+  EXPECT_THAT(err_, HasSubstr("it is not known when rank 1 wrote its standard output: all of it"));
 }
 
 TEST_F(LogFollowTest, OfAProcessThatGoesOnInItsPlaceEachByteIsShownOnce) {

@@ -1,11 +1,13 @@
 // cadre logs: what a job's workers wrote, wherever they ran.
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/exit_codes.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_source.h"
 #include "launcher/commands/log_follow.h"
+#include "launcher/commands/log_times.h"
 #include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
@@ -18,6 +20,9 @@ std::vector<Flag> Flags() {
                    "Only this generation's, or 'previous': of the one before [the newest]."});
   flags.push_back(
       {"tail", "N", "Of what is there only the last N lines of each stream of each rank."});
+  flags.push_back({"since", "TIME",
+                   "Only what was written since then: 5m ago, 12:30, 2026-11-29T12:30. For output "
+                   "on this machine or in --log-dir."});
   flags.push_back({"follow", "", "Go on until the job ends; exits with the job's exit status."});
   flags.push_back({"raw", "",
                    "Control characters go to a terminal too, as they do to a pipe; without it they "
@@ -29,7 +34,6 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = ClientSettings(parsed, Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
   LogFollow what;
-  what.job = parsed.rest[0];
   const auto follow = settings->Switch("follow");
   if (!follow.ok()) return Fail(kExitUsage, follow.status().message());
   what.follow = *follow;
@@ -62,11 +66,27 @@ int Run(const Parsed& parsed) {
     }
     what.tail = lines;
   }
-  absl::StatusOr<JobSource> source = JobSource::Of(*settings, what.job);
+  if (const auto since = settings->Get("since")) {
+    const absl::StatusOr<absl::Time> time =
+        ParseSince(since->value, absl::Now(), absl::LocalTimeZone());
+    if (!time.ok()) {
+      return Fail(kExitUsage, absl::StrCat(since->origin, ": ", time.status().message()));
+    }
+    what.since = *time;
+  }
+  absl::StatusOr<JobSource> source = OpenJob(parsed, *settings);
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
-  return FollowLogs({[&](const std::string&) { return source->Get(); },
-                     [&](const v1::ReadLogRequest& request) { return source->ReadLog(request); }},
-                    what);
+  what.job = source->job();
+  LogServer server = {[&](const std::string&) { return source->Get(); },
+                      [&](const v1::ReadLogRequest& request) { return source->ReadLog(request); }};
+  if (source->HasFiles()) {
+    server.times = [&](const v1::ReadLogRequest& request) { return source->LogTimes(request); };
+  } else if (what.since.has_value()) {
+    return Fail(kExitUsage,
+                "--since: a server does not tell when output was written; leave it out, or give "
+                "--log-dir DIR where the job's files are");
+  }
+  return FollowLogs(server, what);
 }
 
 }  // namespace
@@ -75,8 +95,8 @@ Command LogsCommand() {
   Command command;
   command.name = "logs";
   command.summary = "Show what a job's workers wrote, by rank.";
-  command.positionals = "JOB";
-  command.min_positionals = command.max_positionals = 1;
+  command.positionals = "[JOB]";
+  command.max_positionals = 1;
   command.flags = Flags();
   command.run = Run;
   return command;

@@ -74,7 +74,9 @@ std::vector<std::string> Remembered(const std::string& path) {
   return absl::StrSplit(*text, '\n', absl::SkipEmpty());
 }
 
-std::vector<std::string> Subdirectories(const std::string& directory, absl::string_view prefix) {
+// `left_out` has a line for a directory that is there and cannot be read.
+std::vector<std::string> Subdirectories(const std::string& directory, absl::string_view prefix,
+                                        std::vector<std::string>* left_out = nullptr) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
@@ -84,6 +86,10 @@ std::vector<std::string> Subdirectories(const std::string& directory, absl::stri
     if (absl::StartsWith(name, prefix) && fs::is_directory(entry->path(), ignored)) {
       names.push_back(name);
     }
+  }
+  const bool absent = error == std::errc::no_such_file_or_directory;
+  if (error && !absent && left_out != nullptr) {
+    left_out->push_back(absl::StrCat("left out: cannot read ", directory, ": ", error.message()));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -154,16 +160,17 @@ std::vector<std::string> KnownLogDirectories() {
   return found;
 }
 
-std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job) {
+std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job,
+                            std::vector<std::string>* left_out) {
   std::vector<PastRun> runs;
   if (job.empty()) {
-    for (const std::string& name : Subdirectories(log_dir, "")) {
-      for (PastRun& run : RunsIn(log_dir, name)) runs.push_back(std::move(run));
+    for (const std::string& name : Subdirectories(log_dir, "", left_out)) {
+      for (PastRun& run : RunsIn(log_dir, name, left_out)) runs.push_back(std::move(run));
     }
     return runs;
   }
   const std::string directory = absl::StrCat(log_dir, "/", job);
-  for (const std::string& name : Subdirectories(directory, kRunPrefix)) {
+  for (const std::string& name : Subdirectories(directory, kRunPrefix, left_out)) {
     runs.push_back(
         {job, std::string(absl::StripPrefix(name, kRunPrefix)), log_dir, runs.size() + 1});
   }
@@ -172,6 +179,13 @@ std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job) 
     runs.push_back({job, "", log_dir, 1});
   }
   return runs;
+}
+
+void SortNewestFirst(std::vector<PastRun>* runs) {
+  std::sort(runs->begin(), runs->end(), [](const PastRun& a, const PastRun& b) {
+    // When it began is what a run's name says.
+    return a.run != b.run ? a.run > b.run : a.job < b.job;
+  });
 }
 
 absl::StatusOr<PastRun> ChooseRun(const std::vector<PastRun>& runs, const std::string& which,
@@ -246,10 +260,13 @@ v1::JobUsage UsageOf(const PastRun& run) {
   return usage;
 }
 
+std::string LogPathOf(const PastRun& run, const v1::ReadLogRequest& request) {
+  return absl::StrCat(DirectoryOf(run), "/", RankSubdirectory(request.generation(), request.rank()),
+                      request.standard_error() ? "/stderr.log" : "/stdout.log");
+}
+
 absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLogRequest& request) {
-  const std::string path =
-      absl::StrCat(DirectoryOf(run), "/", RankSubdirectory(request.generation(), request.rank()),
-                   request.standard_error() ? "/stderr.log" : "/stdout.log");
+  const std::string path = LogPathOf(run, request);
   const absl::StatusOr<ScopedFd> opened = OpenFileToRead(path);
   if (absl::IsPermissionDenied(opened.status())) return opened.status();
   struct stat info;
@@ -271,39 +288,42 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
   return reply;
 }
 
-namespace {
-
-std::string ReasonOf(const PastRun& run, const absl::StatusOr<v1::JobStatus>& status) {
-  if (!status.ok()) return std::string(status.status().message());
-  if (status->has_verdict() || run.suspended == 0) return status->verdict().message();
-  return SuspendedText(run);
-}
-
-}  // namespace
-
 std::string SuspendedText(const PastRun& run) {
   return absl::StrCat("its launcher, process ", run.suspended, ", is suspended; 'kill -CONT ",
                       run.suspended, "', or fg in its shell, lets it go on");
 }
 
-std::string RunsTable(const std::vector<PastRun>& runs, absl::TimeZone zone) {
+std::string RunsTable(const std::vector<PastRun>& runs, size_t most, absl::TimeZone zone,
+                      std::vector<std::string>* left_out) {
   std::vector<std::vector<std::string>> rows;
-  for (const PastRun& run : runs) {
+  size_t seen = 0;
+  for (; seen < runs.size() && rows.size() < most; ++seen) {
+    const PastRun& run = runs[seen];
     const absl::StatusOr<v1::JobStatus> status = StatusOf(run);
-    int64_t took = 0;
-    if (status.ok()) {
-      for (const v1::GenerationTimeline& one : status->timeline().generations()) {
-        took = std::max(took, EndOf(status->timeline(), one));
-      }
+    if (!status.ok()) {
+      left_out->push_back(absl::StrCat("left out: run ", run.number, " of job ", run.job, ": ",
+                                       status.status().message()));
+      continue;
     }
-    const bool ended = status.ok() && status->has_verdict();
+    int64_t took = 0;
+    for (const v1::GenerationTimeline& one : status->timeline().generations()) {
+      took = std::max(took, EndOf(status->timeline(), one));
+    }
+    const std::string reason = status->has_verdict() || run.suspended == 0
+                                   ? status->verdict().message()
+                                   : SuspendedText(run);
     rows.push_back({run.job, absl::StrCat(run.number), BeganText(run, zone),
-                    ended                ? rpc::PhaseName(status->phase())
-                    : run.suspended != 0 ? "suspended"
-                                         : "no verdict",
-                    TookText(0, took), Shortened(EscapeControl(ReasonOf(run, status)), kWhyBytes)});
+                    status->has_verdict() ? rpc::PhaseName(status->phase())
+                    : run.suspended != 0  ? "suspended"
+                                          : "no verdict",
+                    TookText(0, took), Shortened(EscapeControl(reason), kWhyBytes)});
   }
-  return FormatTable({"JOB", "RUN", "BEGAN", "OUTCOME", "TOOK", "REASON"}, rows);
+  if (rows.empty()) return "";
+  std::string text = FormatTable({"JOB", "RUN", "BEGAN", "OUTCOME", "TOOK", "REASON"}, rows);
+  if (seen < runs.size()) {
+    absl::StrAppend(&text, "... and ", runs.size() - seen, " older, --all shows them\n");
+  }
+  return text;
 }
 
 }  // namespace cadre::launcher

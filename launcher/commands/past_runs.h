@@ -34,8 +34,12 @@ struct PastRun {
   pid_t suspended = 0;
 };
 
-// Of this job, the oldest first; of all jobs where the name is empty, by name.
-std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job);
+// Of this job, the oldest first; of all jobs where the name is empty, by name. What cannot be read
+// is left out; with `left_out` a line says so of each directory.
+std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job,
+                            std::vector<std::string>* left_out = nullptr);
+// The newest first. Of one of which it is not known when it began, the name decides.
+void SortNewestFirst(std::vector<PastRun>* runs);
 
 // The one that a user means: empty the newest, "previous" the one before it, a number, or the
 // beginning of when it began: of "2026-11-28 09:19:54" as the clock on the wall said in `zone`, or
@@ -57,6 +61,8 @@ v1::JobUsage UsageOf(const PastRun& run);
 // directories.
 absl::StatusOr<v1::JobStatus> StatusOf(const PastRun& run);
 
+// The file that the request is about.
+std::string LogPathOf(const PastRun& run, const v1::ReadLogRequest& request);
 // As a server does it; tail and offset as there. NOT_FOUND: the rank's files are not on this
 // machine.
 absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLogRequest& request);
@@ -64,8 +70,13 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
 // How to let a run go on whose launcher is suspended.
 std::string SuspendedText(const PastRun& run);
 
-// A table of runs: number, when, how it ended.
-std::string RunsTable(const std::vector<PastRun>& runs, absl::TimeZone zone);
+// So many runs are shown unless a user asks for all.
+inline constexpr size_t kRunsShown = 20;
+
+// A table of the first `most` runs, in their order: number, when, how it ended; the others are
+// counted below it. One whose files cannot be read is left out, with a line in `left_out`.
+std::string RunsTable(const std::vector<PastRun>& runs, size_t most, absl::TimeZone zone,
+                      std::vector<std::string>* left_out);
 
 }  // namespace cadre::launcher
 

@@ -48,7 +48,12 @@ class PastRunsTest : public ::testing::Test {
     return run.ok() ? run->run : std::string(run.status().message());
   }
 
+  std::string Table(const std::vector<PastRun>& runs, size_t most = kRunsShown) {
+    return RunsTable(runs, most, absl::UTCTimeZone(), &left_out_);
+  }
+
   std::string directory_, logs_;
+  std::vector<std::string> left_out_;
 };
 
 TEST_F(PastRunsTest, AreOpenedByNumberAndTime) {
@@ -67,7 +72,7 @@ TEST_F(PastRunsTest, AreOpenedByNumberAndTime) {
   EXPECT_THAT(Chosen("4"), HasSubstr("job a has no run '4' in "));
   EXPECT_THAT(Chosen("2025"), HasSubstr("it has 3 runs, the last of 2026-11-23 01:19:33"));
   EXPECT_EQ(RunsIn(logs_, "").size(), 4u);
-  EXPECT_EQ(RunsTable(RunsIn(logs_, "b"), absl::UTCTimeZone()),
+  EXPECT_EQ(Table(RunsIn(logs_, "b")),
             "JOB  RUN  BEGAN                OUTCOME  TOOK  REASON\n"
             "b    1    2026-11-24 01:19:33  failed   2s    of another\n");
 }
@@ -118,11 +123,30 @@ TEST_F(PastRunsTest, WithoutAVerdictItsOutputIsThereAllTheSame) {
   ASSERT_EQ(status->timeline().generations_size(), 1);
   EXPECT_EQ(status->timeline().generations(0).world_size(), 1u);
   std::vector<PastRun> runs = RunsIn(logs_, "a");
-  EXPECT_THAT(RunsTable(runs, absl::UTCTimeZone()), HasSubstr("no verdict"));
+  EXPECT_THAT(Table(runs), HasSubstr("no verdict"));
   runs[0].suspended = 17;
-  EXPECT_THAT(
-      RunsTable(runs, absl::UTCTimeZone()),
-      AllOf(Not(HasSubstr("no verdict")), HasSubstr("suspended"), HasSubstr("kill -CONT 17")));
+  EXPECT_THAT(Table(runs), AllOf(Not(HasSubstr("no verdict")), HasSubstr("suspended"),
+                                 HasSubstr("kill -CONT 17")));
+}
+
+TEST_F(PastRunsTest, TheNewestComeFirstAndTheRestIsCounted) {
+  Run("zebra", "20261124T011933.123456Z", "x");
+  Run("ape", "20261122T011933.123456Z", "x");
+  Run("ape", "20261123T011933.123456Z", "x");
+  std::vector<PastRun> runs = RunsIn(logs_, "");
+  SortNewestFirst(&runs);
+  EXPECT_THAT(Table(runs, 2), testing::ContainsRegex("zebra +1 .*\nape +2 .*\n"
+                                                     "\\.\\.\\. and 1 older, --all shows them\n"));
+  EXPECT_THAT(Table(runs), AllOf(testing::ContainsRegex("ape +1 "), Not(HasSubstr("older"))));
+}
+
+TEST_F(PastRunsTest, WhatCannotBeReadIsLeftOutWithAWord) {
+  Run("a", "20261122T011933.123456Z", "x");
+  Run("a", "20261123T011933.123456Z", "");
+  std::filesystem::create_directory(logs_ + "/a/run_20261123T011933.123456Z/verdict.json");
+  EXPECT_THAT(Table(RunsIn(logs_, "a")), AllOf(HasSubstr("failed"), Not(HasSubstr("a    2"))));
+  ASSERT_EQ(left_out_.size(), 1u);
+  EXPECT_THAT(left_out_[0], AllOf(HasSubstr("left out: run 2 of job a: "), HasSubstr(logs_)));
 }
 
 TEST_F(PastRunsTest, TheDirectoriesUsedLastAreKnown) {

@@ -22,6 +22,8 @@
 #include "launcher/commands/run_checks.h"
 #include "launcher/commands/run_hosts.h"
 #include "launcher/commands/run_node.h"
+#include "launcher/display/output_writer.h"
+#include "launcher/display/run_display.h"
 #include "launcher/environment/blocked_signals.h"
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
@@ -37,6 +39,9 @@ namespace {
 
 constexpr const char* kClusterVariables[] = {"CADRE_CLUSTER_PART", "CADRE_CLUSTER_NODE",
                                              "CADRE_CLUSTER_NODES"};
+
+// How long the end waits for a terminal that does not read.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 
 absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
                                                   const std::optional<Identity>& identity) {
@@ -176,8 +181,17 @@ int RunHosts(const Parsed& parsed, const Settings& settings) {
   const absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
   BlockSignals(options->signals);
-  const absl::StatusOr<int> status = RunOnHosts(parsed, settings, *options, *hosts,
-                                                [](const std::string& line) { Fail(0, line); });
+  OutputWriter writer;
+  RunDisplayOptions look = DetectTerminal(options->no_progress);
+  look.nodes = options->job.nodes();
+  RunDisplay display(look, writer);
+  const auto say = [&](const std::string& line) {
+    if (look.live) return display.Line(line);
+    Fail(0, line);
+  };
+  const absl::StatusOr<int> status =
+      RunOnHosts(parsed, settings, *options, *hosts, look.live ? &display : nullptr, say);
+  writer.Flush(kFlushTimeout);
   if (status.ok()) return *status;
   const bool usage = absl::IsInvalidArgument(status.status());
   return Fail(usage ? kExitUsage : kExitUnavailable, status.status().message());

@@ -77,6 +77,29 @@ absl::Status CheckScript(const RunOptions& options) {
                    path == options.script ? "" : absl::StrCat(" (", path.string(), ")")));
 }
 
+// The interpreter that the user's variable names. That it is missing would be told of a path which
+// the command does not have.
+absl::Status CheckInterpreter(const RunOptions& options) {
+  const auto own = options.job.env().find("PYTHON_EXEC");
+  const char* const inherited = getenv("PYTHON_EXEC");
+  std::string python = inherited == nullptr ? "" : inherited;
+  if (own != options.job.env().end()) python = own->second;
+  if (python.empty() || python != options.job.command(0)) return absl::OkStatus();
+  std::string why = "it is not on PATH";
+  if (absl::StrContains(python, '/')) {
+    const std::filesystem::path path = std::filesystem::path(options.job.working_dir()) / python;
+    std::error_code error;
+    const bool folder = std::filesystem::is_directory(path, error);
+    if (!folder && access(path.c_str(), X_OK) == 0) return absl::OkStatus();
+    why = strerror(folder ? EISDIR : errno);
+  } else if (IsOnPath(python, &options.job)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("PYTHON_EXEC=", python, ": ", why,
+                   " on this node; expected a Python interpreter: set it to one, or unset it"));
+}
+
 // Why the kernel will say that there is no such file, or that it may not be executed, where one is:
 // what a person would look for next. Empty: no reason is seen.
 std::string WhyNotFound(const v1::JobSpec& job) {
@@ -85,9 +108,11 @@ std::string WhyNotFound(const v1::JobSpec& job) {
   const bool by_path = absl::StrContains(program, '/');
   std::error_code error;
   if (std::filesystem::is_directory(path, error) && (by_path || !IsOnPath(program, &job))) {
+    const bool for_python = std::filesystem::exists(path / "__main__.py", error);
     return absl::StrCat(program,
-                        " is a folder without __main__.py, so there is nothing in it to "
-                        "run; name the program's file");
+                        for_python ? " is a folder, which Python alone runs: leave --no-python out"
+                                   : " is a folder without __main__.py, the file of it that "
+                                     "Python would run: name a program");
   }
   if (!std::filesystem::is_regular_file(path, error)) return "";
   if (!by_path) {
@@ -207,6 +232,7 @@ absl::Status CheckNode(RunOptions& options) {
   const bool of_cluster = options.part != 0;
   if (of_cluster) RETURN_IF_ERROR(CheckWorkingDir(options.job.working_dir()));
   RETURN_IF_ERROR(CheckScript(options));
+  RETURN_IF_ERROR(CheckInterpreter(options));
   const std::string missing = WhyNotFound(options.job);
   if (!missing.empty()) options.notices.push_back(missing);
   const std::string alone = WhyAlone(options);

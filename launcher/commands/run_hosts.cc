@@ -6,6 +6,7 @@
 #include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,8 +27,10 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/exit_codes.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "launcher/attach/local_control.h"
 #include "launcher/attach/security.h"
 #include "launcher/environment/endpoint.h"
 #include "launcher/environment/interruptible.h"
@@ -52,6 +55,9 @@ constexpr size_t kMaxHostfileBytes = size_t{16} << 20;
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 // Between two looks whether the job has ended.
 constexpr absl::Duration kLook = absl::Seconds(1);
+// Where the job's state is shown on a terminal.
+constexpr absl::Duration kLiveLook = absl::Milliseconds(200);
+constexpr size_t kChunkBytes = 64 << 10;
 // Time for ssh to end once the job has.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 
@@ -148,16 +154,39 @@ struct Remote {
   int pidfd = -1;
   // Its standard input; kept open while the job runs.
   int input = -1;
+  // What it says, where that goes through this launcher: standard output and error.
+  struct Stream {
+    ScopedFd pipe;
+    std::string rest;  // a line that has not ended
+  };
+  Stream output, errors;
   int status = 0;
 };
 
+// For what the process will write there. False: errno says why.
+bool LayPipe(posix_spawn_file_actions_t* files, int fd, ScopedFd* write_end, ScopedFd* read_end) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  read_end->Reset(ends[0]);
+  write_end->Reset(ends[1]);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  posix_spawn_file_actions_adddup2(files, ends[1], fd);
+  return true;
+}
+
+// `captured`: what it says comes to this launcher.
 absl::Status StartRemote(const std::vector<std::string>& argv, const std::string& token,
-                         Remote& remote) {
+                         bool captured, Remote& remote) {
   int input[2];
   if (pipe2(input, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, input[0], STDIN_FILENO);
+  // Kept until the process has them.
+  ScopedFd output, errors;
+  const bool laid = !captured || (LayPipe(&files, STDOUT_FILENO, &output, &remote.output.pipe) &&
+                                  LayPipe(&files, STDERR_FILENO, &errors, &remote.errors.pipe));
+  const int laying_error = errno;
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   // Ctrl-C is for this launcher: it ends the job in order, and ssh then ends by itself.
@@ -172,7 +201,8 @@ absl::Status StartRemote(const std::vector<std::string>& argv, const std::string
   for (const std::string& argument : argv) pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);
   const int error =
-      posix_spawnp(&remote.pid, pointers[0], &files, &attributes, pointers.data(), environ);
+      laid ? posix_spawnp(&remote.pid, pointers[0], &files, &attributes, pointers.data(), environ)
+           : laying_error;
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   close(input[0]);
@@ -188,9 +218,9 @@ absl::Status StartRemote(const std::vector<std::string>& argv, const std::string
 
 class HostsRun {
  public:
-  HostsRun(const RunOptions& options, host::CoreThread& core,
+  HostsRun(const RunOptions& options, host::CoreThread& core, agent::Display* display,
            const std::function<void(const std::string&)>& say)
-      : options_(options), core_(core), say_(say) {}
+      : options_(options), core_(core), display_(display), say_(say) {}
   ~HostsRun() {
     for (Remote& remote : remotes_) {
       if (remote.pidfd >= 0) close(remote.pidfd);
@@ -204,7 +234,7 @@ class HostsRun {
     remotes_.emplace_back();
     remotes_.back().host = host;
     remotes_.back().here = here;
-    return StartRemote(argv, token, remotes_.back());
+    return StartRemote(argv, token, display_ != nullptr, remotes_.back());
   }
 
   // Until all have ended.
@@ -217,9 +247,18 @@ class HostsRun {
     while (Running() > 0) {
       std::vector<pollfd> fds = {{signals_, POLLIN, 0}};
       for (const Remote& remote : remotes_) fds.push_back({remote.pidfd, POLLIN, 0});
+      const absl::Duration look = display_ != nullptr ? kLiveLook : kLook;
+      if (display_ != nullptr && display_->TakesLines()) {
+        for (const Remote& remote : remotes_) {
+          for (const Remote::Stream* stream : {&remote.output, &remote.errors}) {
+            if (stream->pipe.ok()) fds.push_back({stream->pipe.get(), POLLIN, 0});
+          }
+        }
+      }
       const int ready =
-          poll(fds.data(), fds.size(), static_cast<int>(kLook / absl::Milliseconds(1)));
+          poll(fds.data(), fds.size(), static_cast<int>(look / absl::Milliseconds(1)));
       EndWithTheJob(MonoNow());
+      Show();
       if (ready < 0) continue;
       signalfd_siginfo info;
       while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
@@ -229,6 +268,7 @@ class HostsRun {
         if (fds[i + 1].revents != 0) OnEnd(remotes_[i]);
       }
     }
+    if (display_ != nullptr) display_->Finish({});
     const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
     if (!missing_ && job.ok() && job->has_verdict()) return job->verdict().exit_status();
     if (cancelled_ == kWarning) return kExitTryLater;
@@ -240,6 +280,47 @@ class HostsRun {
   size_t Running() const {
     return std::count_if(remotes_.begin(), remotes_.end(),
                          [](const Remote& remote) { return remote.pidfd >= 0; });
+  }
+
+  // What the launchers have said, and how the job is now.
+  void Show() {
+    if (display_ == nullptr) return;
+    for (Remote& remote : remotes_) {
+      if (display_->TakesLines()) ShowLines(remote);
+    }
+    const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
+    // Once it has ended they say how.
+    if (job.ok() && !job->has_verdict()) display_->Status(*job, {});
+  }
+
+  void ShowLines(Remote& remote) {
+    for (const bool to_stderr : {false, true}) {
+      Remote::Stream& stream = to_stderr ? remote.errors : remote.output;
+      if (!stream.pipe.ok()) continue;
+      std::string chunk(kChunkBytes, '\0');
+      const ssize_t got = read(stream.pipe.get(), chunk.data(), chunk.size());
+      if (got < 0) continue;
+      stream.rest.append(chunk, 0, static_cast<size_t>(got));
+      if (got == 0) {
+        stream.pipe.Reset();
+        if (!stream.rest.empty()) stream.rest += "\n";
+      }
+      const size_t end = stream.rest.rfind('\n');
+      if (end == std::string::npos) continue;
+      display_->WorkerLines(stream.rest.substr(0, end + 1), to_stderr);
+      stream.rest.erase(0, end + 1);
+    }
+  }
+
+  // What is there now: what it has started in its turn may keep the pipes open.
+  void ShowLastWords(Remote& remote) {
+    for (Remote::Stream* stream : {&remote.output, &remote.errors}) {
+      for (int left = 0; stream->pipe.ok();) {
+        if (ioctl(stream->pipe.get(), FIONREAD, &left) != 0 || left == 0) break;
+        ShowLines(remote);
+      }
+      stream->pipe.Reset();
+    }
   }
 
   // A launcher that came ends by itself; an ssh that hangs, or a shell that waits for input, does
@@ -279,6 +360,7 @@ class HostsRun {
   void OnEnd(Remote& remote) {
     int status = 0;
     if (waitpid(remote.pid, &status, 0) != remote.pid) return;
+    if (display_ != nullptr) ShowLastWords(remote);
     close(remote.pidfd);
     remote.pidfd = -1;
     remote.status = ExitStatusOfWait(status);
@@ -305,6 +387,7 @@ class HostsRun {
 
   const RunOptions& options_;
   host::CoreThread& core_;
+  agent::Display* const display_;
   const std::function<void(const std::string&)>& say_;
   std::vector<Remote> remotes_;
   int signals_ = -1;
@@ -356,6 +439,7 @@ absl::StatusOr<std::vector<HostfileHost>> ReadHostfile(const std::string& path) 
 
 absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                const RunOptions& options, const std::vector<HostfileHost>& hosts,
+                               agent::Display* display,
                                const std::function<void(const std::string&)>& say) {
   rpc::QuietGrpcLog();
   const std::vector<std::string> ssh =
@@ -376,13 +460,19 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
   ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
                    service::Server::Start(listen, core));
   std::error_code error;
+  const std::string log_dir = options.job.logs().dir();
+  // The user's commands on this machine find the job; its files where the hosts share them.
+  const std::unique_ptr<LocalControl> control = LocalControl::Start(
+      log_dir.empty() ? "" : std::filesystem::absolute(log_dir, error).lexically_normal().string(),
+      // Not the reader's to delete.
+      [&core] { return std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core); });
   HostfilePlan plan;
   plan.cadre = std::filesystem::read_symlink("/proc/self/exe", error).string();
   plan.working_dir = std::filesystem::current_path(error).string();
   plan.endpoint = HostPort(listen.host, server->port());
   plan.job = options.job.name();
   plan.hosts = hosts.size();
-  HostsRun run(options, core, say);
+  HostsRun run(options, core, display, say);
   for (size_t i = 0; i < hosts.size(); ++i) {
     const bool here = StartsHere(hosts[i]);
     std::vector<std::string> argv = {"/bin/sh", "-c"};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "agent/display.h"
 #include "launcher/environment/hostfile.h"
 #include "launcher/flags/command.h"
 #include "launcher/flags/run_options.h"
@@ -17,10 +18,13 @@
 namespace cadre::launcher {
 
 // Blocks until the job has ended on all hosts; the exit status. The signals of
-// `options` must be blocked: they end the job. `say` takes lines for people. INVALID_ARGUMENT: a
-// host or the ssh command makes no sense; other errors: the rendezvous or ssh could not be started.
+// `options` must be blocked: they end the job. `display`: draws the job's state below what all
+// hosts say, so all of it goes through this launcher; null: they write it themselves. `say` takes
+// lines for people. INVALID_ARGUMENT: a host or the ssh command makes no sense; other errors: the
+// rendezvous or ssh could not be started.
 absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                const RunOptions& options, const std::vector<HostfileHost>& hosts,
+                               agent::Display* display,
                                const std::function<void(const std::string&)>& say);
 
 // The hosts of the file that --hostfile names. NOT_FOUND, INVALID_ARGUMENT.

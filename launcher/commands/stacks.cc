@@ -3,7 +3,6 @@
 #include "base/exit_codes.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/job_source.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/stacks_text.h"
 #include "launcher/spec/scalars.h"
@@ -27,7 +26,6 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<bool> json = AsksForJson(settings->GetOr("output", "plain"));
   if (!json.ok()) return Fail(kExitUsage, json.status().message());
   v1::GetStacksRequest request;
-  request.set_job(parsed.rest[0]);
   if (const auto rank = settings->Get("rank")) {
     const absl::StatusOr<uint32_t> number = ParseCount(rank->value);
     if (!number.ok()) {
@@ -43,8 +41,9 @@ int Run(const Parsed& parsed) {
     return Fail(kExitUsage, "--native is for one rank, since it stops it: give --rank N too");
   }
   request.mutable_question()->set_native(*native);
-  absl::StatusOr<JobSource> source = JobSource::Of(*settings, request.job());
+  absl::StatusOr<JobSource> source = OpenJob(parsed, *settings);
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+  request.set_job(source->job());
   const absl::StatusOr<v1::GetStacksReply> reply = source->GetStacks(request);
   if (!reply.ok()) return Fail(ControlExit(reply.status()), reply.status().message());
   const int printed = Print(*json ? JsonText(*reply) + "\n" : StacksText(*reply));
@@ -58,8 +57,8 @@ Command StacksCommand() {
   Command command;
   command.name = "stacks";
   command.summary = "Show where a job's ranks are now, without stopping them.";
-  command.positionals = "JOB";
-  command.min_positionals = command.max_positionals = 1;
+  command.positionals = "[JOB]";
+  command.max_positionals = 1;
   command.flags = Flags();
   command.run = Run;
   command.description =

@@ -1,9 +1,14 @@
 // cadre status: what runs, where, since when.
+#include "absl/status/status.h"
+
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/status_macros.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/job_source.h"
 #include "launcher/commands/status_watch.h"
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/jobs_table.h"
@@ -21,6 +26,9 @@ std::vector<Flag> Flags() {
   flags.push_back({"watch", "",
                    "Go on showing it until the job ends; exits with the job's exit status. In a "
                    "pipe a line for each change."});
+  flags.push_back(
+      {"all", "",
+       absl::StrCat("All runs that have left their files here [the newest ", kRunsShown, "].")});
   flags.push_back(OutputFlag());
   return flags;
 }
@@ -48,61 +56,126 @@ std::string Text(const std::vector<v1::JobStatus>& jobs, const v1::ListNodesRepl
   return text;
 }
 
-int ShowJob(const Settings& settings, const std::string& name, bool json) {
-  absl::StatusOr<JobSource> source = JobSource::Of(settings, name);
+// Runs that have left their files, as far as they are to be shown; what is left out is said.
+int PrintRuns(const Settings& settings, std::string text, const std::vector<PastRun>& runs,
+              std::vector<std::string> left_out) {
+  constexpr size_t kLeftOutShown = 3;
+  const absl::StatusOr<bool> all = settings.Switch("all");
+  if (!all.ok()) return Fail(kExitUsage, all.status().message());
+  const std::string table =
+      RunsTable(runs, *all ? runs.size() : kRunsShown, absl::LocalTimeZone(), &left_out);
+  absl::StrAppend(&text, text.empty() || table.empty() ? "" : "\n", table);
+  for (size_t i = 0; i < std::min(left_out.size(), kLeftOutShown); ++i) Fail(0, left_out[i]);
+  if (left_out.size() > kLeftOutShown) {
+    Fail(0, absl::StrCat(left_out.size() - kLeftOutShown, " more left out"));
+  }
+  return Print(text);
+}
+
+int ShowJob(const Parsed& parsed, const Settings& settings, bool json) {
+  absl::StatusOr<JobSource> source = OpenJob(parsed, settings);
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
   const absl::StatusOr<v1::JobStatus> job = source->Get();
-  if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
+  // Others of its runs may be whole.
+  const bool runs = source->run().has_value() && !settings.Get("run").has_value() && !json;
+  if (!job.ok() && !runs) return Fail(ControlExit(job.status()), job.status().message());
   if (json) return Print(Json({*job}));
   if (!source->run().has_value()) return Print(Text({*job}, {}, true));
-  return Print(RunsTable(
-      settings.Get("run").has_value() ? std::vector<PastRun>{*source->run()} : source->Runs(),
-      absl::LocalTimeZone()));
+  std::vector<PastRun> shown = {*source->run()};
+  if (runs) shown = source->Runs();
+  SortNewestFirst(&shown);
+  return PrintRuns(settings, "", shown, {});
+}
+
+// The server's jobs and its cluster.
+absl::StatusOr<SeenJobs> AskServer(ControlClient& client) {
+  SeenJobs seen;
+  ASSIGN_OR_RETURN(seen.jobs, client.List());
+  ASSIGN_OR_RETURN(seen.nodes, client.Nodes());
+  return seen;
 }
 
 // What a server knows, or where none is named and none answers, what this machine does.
 int ShowAll(const Settings& settings, bool json) {
-  std::vector<v1::JobStatus> jobs;
-  v1::ListNodesReply nodes;
+  SeenJobs seen;
   absl::Status asked = absl::UnavailableError("");
-  if (!settings.Get("log-dir").has_value()) {
+  const bool named = settings.Get("server").has_value();
+  if (!AsksForFiles(settings)) {
     const auto client = ControlClient::Connect(settings);
     asked = client.status();
     if (client.ok()) {
-      auto all = (*client)->List();
+      absl::StatusOr<SeenJobs> all = AskServer(**client);
       asked = all.status();
-      if (all.ok()) {
-        auto cluster = (*client)->Nodes();
-        if (!cluster.ok()) return Fail(ControlExit(cluster.status()), cluster.status().message());
-        jobs = *std::move(all);
-        nodes = *std::move(cluster);
-      }
+      if (all.ok()) seen = *std::move(all);
     }
-  }
-  if (settings.Get("server").has_value() && !asked.ok()) {
-    return Fail(ControlExit(asked), asked.message());
+    if (named && !asked.ok()) return Fail(ControlExit(asked), asked.message());
   }
   JobsHere here;
-  if (!settings.Get("server").has_value()) here = FindJobsHere(settings);
+  if (!named || AsksForFiles(settings)) here = FindJobsHere(settings);
   // A server's own jobs have their files elsewhere.
   if (asked.ok()) here.runs.clear();
-  for (v1::JobStatus& live : here.live) jobs.push_back(std::move(live));
-  if (!asked.ok() && jobs.empty() && here.runs.empty()) {
+  // Before those that have ended.
+  seen.jobs.insert(seen.jobs.begin(), here.live.begin(), here.live.end());
+  if (!asked.ok() && seen.jobs.empty() && here.runs.empty()) {
+    for (const std::string& line : here.left_out) Fail(0, line);
     if (!asked.message().empty()) return Fail(ControlExit(asked), asked.message());
     return Fail(1, absl::StrCat("no run has left its files in ", settings.GetOr("log-dir", "")));
   }
   if (json) {
     for (const PastRun& run : here.runs) {
       const absl::StatusOr<v1::JobStatus> status = StatusOf(run);
-      if (status.ok()) jobs.push_back(*status);
+      if (status.ok()) seen.jobs.push_back(*status);
     }
-    return Print(Json(jobs));
+    return Print(Json(seen.jobs));
   }
-  std::string text = asked.ok() || !jobs.empty() ? Text(jobs, nodes, false) : "";
-  if (!here.runs.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "\n", RunsTable(here.runs, absl::LocalTimeZone()));
+  const bool live = asked.ok() || !seen.jobs.empty();
+  return PrintRuns(settings, live ? Text(seen.jobs, seen.nodes, false) : "", here.runs,
+                   std::move(here.left_out));
+}
+
+// The job's, or an error where it will never end: of a run whose launcher was killed, or is on
+// another machine.
+absl::StatusOr<SeenJobs> LookAtJob(JobSource& source) {
+  ASSIGN_OR_RETURN(v1::JobStatus job, source.Get());
+  if (source.run().has_value() && !job.has_verdict()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run of job ", job.name(), " in ", source.log_dir(), " that began ",
+                     BeganText(*source.run(), absl::LocalTimeZone()),
+                     " has left no verdict: it goes on elsewhere, or its launcher was killed"));
   }
-  return Print(text);
+  SeenJobs seen;
+  seen.jobs.push_back(std::move(job));
+  return seen;
+}
+
+int Watch(const Parsed& parsed, const Settings& settings, bool json) {
+  StatusWatch what;
+  what.json = json;
+  what.one_job = !parsed.rest.empty();
+  what.text = [one_job = what.one_job](const SeenJobs& seen) {
+    return Text(seen.jobs, seen.nodes, one_job);
+  };
+  if (what.one_job) {
+    absl::StatusOr<JobSource> source = OpenJob(parsed, settings);
+    if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
+    what.look = [&source] { return LookAtJob(*source); };
+    return WatchStatus(what);
+  }
+  if (AsksForFiles(settings)) {
+    return Fail(kExitUsage, "--watch without a JOB shows what runs; leave --log-dir and --run out");
+  }
+  const auto client = ControlClient::Connect(settings);
+  const bool named = settings.Get("server").has_value();
+  if (!client.ok() && named) return Fail(ControlExit(client.status()), client.status().message());
+  // The usual server need not be there.
+  if (named || (client.ok() && (*client)->List().ok())) {
+    what.look = [&client] { return AskServer(**client); };
+  } else {
+    what.look = [&settings]() -> absl::StatusOr<SeenJobs> {
+      return SeenJobs{LiveJobsHere(settings), {}};
+    };
+  }
+  return WatchStatus(what);
 }
 
 int Run(const Parsed& parsed) {
@@ -113,19 +186,8 @@ int Run(const Parsed& parsed) {
   if (!json.ok()) return Fail(kExitUsage, json.status().message());
   const auto watch = settings.Switch("watch");
   if (!watch.ok()) return Fail(kExitUsage, watch.status().message());
-  const bool one_job = !parsed.rest.empty();
-  if (*watch) {
-    const auto client = ControlClient::Connect(settings);
-    if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-    StatusWatch what;
-    if (one_job) what.job = parsed.rest[0];
-    what.json = *json;
-    what.text = [one_job](const auto& jobs, const auto& nodes) {
-      return Text(jobs, nodes, one_job);
-    };
-    return WatchStatus(**client, what);
-  }
-  return one_job ? ShowJob(settings, parsed.rest[0], *json) : ShowAll(settings, *json);
+  if (*watch) return Watch(parsed, settings, *json);
+  return parsed.rest.empty() ? ShowAll(settings, *json) : ShowJob(parsed, settings, *json);
 }
 
 }  // namespace

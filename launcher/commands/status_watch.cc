@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
-#include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/json_text.h"
@@ -81,36 +81,18 @@ class PlainLines {
   std::map<std::string, One> jobs_;
 };
 
-struct Seen {
-  std::vector<v1::JobStatus> jobs;
-  v1::ListNodesReply nodes;
-};
-
-// One job, or all and the nodes.
-absl::StatusOr<Seen> Look(ControlClient& client, const std::string& job) {
-  Seen seen;
-  if (job.empty()) {
-    ASSIGN_OR_RETURN(seen.jobs, client.List());
-    ASSIGN_OR_RETURN(seen.nodes, client.Nodes());
-    return seen;
-  }
-  ASSIGN_OR_RETURN(v1::JobStatus one, client.Get(job));
-  seen.jobs.push_back(std::move(one));
-  return seen;
-}
-
 }  // namespace
 
-int WatchStatus(ControlClient& client, const StatusWatch& watch) {
+int WatchStatus(const StatusWatch& watch) {
   const bool live = OnTerminal() && !watch.json;
-  PlainLines plain(watch.job.empty());
+  PlainLines plain(!watch.one_job);
   ClusterLines cluster;
   std::map<std::string, std::string> told;  // JSON, by job
   // Nothing has been heard: a server that is not there is told at once.
   absl::Time answered = absl::InfinitePast();
   if (live && Print("\x1b[2J") != 0) return kExitInternal;
   for (;; absl::SleepFor(kWatchInterval)) {
-    const absl::StatusOr<Seen> seen = Look(client, watch.job);
+    const absl::StatusOr<SeenJobs> seen = watch.look();
     const absl::Time now = absl::Now();
     if (!seen.ok()) {
       const bool away =
@@ -133,8 +115,8 @@ int WatchStatus(ControlClient& client, const StatusWatch& watch) {
       for (const std::string& line : cluster.Update(seen->nodes))
         absl::StrAppend(&text, line, "\n");
     }
-    if (live) text = Screen(watch.text(jobs, seen->nodes));
-    const bool ended = !watch.job.empty() && jobs.front().has_verdict();
+    if (live) text = Screen(watch.text(*seen));
+    const bool ended = watch.one_job && jobs.front().has_verdict();
     if (ended && live) absl::StrAppend(&text, EndText(jobs.front()));
     if (!text.empty() && Print(text) != 0) return kExitInternal;
     if (ended) return jobs.front().verdict().exit_status();

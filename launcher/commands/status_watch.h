@@ -1,4 +1,4 @@
-// cadre status --watch: looks at a server twice a second and shows what has changed.
+// cadre status --watch: looks at jobs twice a second and shows what has changed.
 #ifndef CADRE_LAUNCHER_COMMANDS_STATUS_WATCH_H_
 #define CADRE_LAUNCHER_COMMANDS_STATUS_WATCH_H_
 
@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/attach/control_client.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 
@@ -19,18 +19,26 @@ inline constexpr absl::Duration kWatchPatience = absl::Seconds(15);
 // In a pipe: from one line on a job's progress to the next.
 inline constexpr absl::Duration kWatchProgressInterval = absl::Seconds(10);
 
+struct SeenJobs {
+  std::vector<v1::JobStatus> jobs;
+  // Of a cluster, where all jobs are watched.
+  v1::ListNodesReply nodes;
+};
+
 struct StatusWatch {
-  // Empty: all jobs, without end.
-  std::string job;
+  // That one job, or all. UNAVAILABLE: it may go better a moment later.
+  std::function<absl::StatusOr<SeenJobs>()> look;
+  // Of that job, until it ends; else of all, without end.
+  bool one_job = false;
   // A line of JSON for each change.
   bool json = false;
   // The block for a terminal: jobs and, with all jobs, of the cluster's nodes.
-  std::function<std::string(const std::vector<v1::JobStatus>&, const v1::ListNodesReply&)> text;
+  std::function<std::string(const SeenJobs&)> text;
 };
 
 // Returns when the job has ended, with its exit status; with another one, after a line on standard
-// error, when the server cannot be asked.
-int WatchStatus(ControlClient& client, const StatusWatch& watch);
+// error, when nobody can be asked.
+int WatchStatus(const StatusWatch& watch);
 
 }  // namespace cadre::launcher
 

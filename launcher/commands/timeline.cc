@@ -8,7 +8,6 @@
 #include "base/exit_codes.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/job_source.h"
 #include "launcher/display/timeline_svg.h"
 #include "launcher/display/timeline_text.h"
 
@@ -25,7 +24,7 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
   const Settings& settings = *read;
-  absl::StatusOr<JobSource> source = JobSource::Of(settings, parsed.rest[0]);
+  absl::StatusOr<JobSource> source = OpenJob(parsed, settings);
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
   const absl::StatusOr<v1::JobStatus> job = source->Get();
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
@@ -47,8 +46,8 @@ Command TimelineCommand() {
   Command command;
   command.name = "timeline";
   command.summary = "Show where a job's time went: generations, recoveries, progress.";
-  command.positionals = "JOB";
-  command.min_positionals = command.max_positionals = 1;
+  command.positionals = "[JOB]";
+  command.max_positionals = 1;
   command.flags = Flags();
   command.run = Run;
   return command;

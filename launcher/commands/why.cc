@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/job_source.h"
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/stacks_text.h"
 #include "launcher/display/status_block.h"
@@ -28,7 +27,7 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, JobSourceFlags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
   const Settings& settings = *read;
-  absl::StatusOr<JobSource> source = JobSource::Of(settings, parsed.rest[0]);
+  absl::StatusOr<JobSource> source = OpenJob(parsed, settings);
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
   const absl::StatusOr<v1::JobStatus> job = source->Get();
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
@@ -81,8 +80,8 @@ Command WhyCommand() {
   Command command;
   command.name = "why";
   command.summary = "Say what a job waits for, or why it ended.";
-  command.positionals = "JOB";
-  command.min_positionals = command.max_positionals = 1;
+  command.positionals = "[JOB]";
+  command.max_positionals = 1;
   command.flags = JobSourceFlags();
   command.run = Run;
   return command;

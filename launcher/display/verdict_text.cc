@@ -36,9 +36,11 @@ std::string Painted(bool color, absl::string_view sgr, absl::string_view text) {
 }
 
 std::string CauseText(const v1::Failure& failure) {
-  // Nothing of it was executed.
-  if (failure.cause() == v1::EXEC_FAILED && !failure.has_exit()) return "could not begin";
   if (failure.exit().exec_errno() == EADDRINUSE) return "port taken";
+  // Without an exit nothing of it was executed.
+  if (failure.cause() == v1::EXEC_FAILED) {
+    return failure.has_exit() ? "could not be started" : "could not begin";
+  }
   std::string text = v1::FailureCause_Name(failure.cause());
   absl::AsciiStrToLower(&text);
   return absl::StrReplaceAll(text, {{"_", " "}});

@@ -69,7 +69,8 @@ TEST(VerdictTextTest, AProgramThatCannotBeStarted_IsNamed) {
   root.mutable_exit()->set_exec_errno(2);
   root.set_message("rank 3 on node1: cannot start ./x: No such file or directory");
   EXPECT_THAT(VerdictText(verdict, Style()),
-              HasSubstr("failure): rank 3 on node1: cannot start ./x: No such file"));
+              AllOf(HasSubstr("failure): rank 3 on node1: cannot start ./x: No such file"),
+                    HasSubstr("  cause      could not be started")));
 }
 
 TEST(VerdictTextTest, APortThatIsTaken_IsNoProgramThatCannotBeExecuted) {

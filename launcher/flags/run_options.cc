@@ -51,9 +51,7 @@ absl::Status ChooseName(const Settings& settings, const std::optional<Identity>&
   } else if (job.name().empty() && identity.has_value() && !identity->job_name.empty()) {
     job.set_name(JobNameFrom(identity->job_name));
   } else if (job.name().empty()) {
-    absl::string_view base = program.empty() ? "job" : absl::string_view(program[0]);
-    base = base.substr(base.rfind('/') + 1);
-    job.set_name(JobNameFrom(base.substr(0, base.find('.', 1))));
+    job.set_name(JobNameOfProgram(program.empty() ? "job" : program[0]));
   }
   return absl::OkStatus();
 }
@@ -69,6 +67,11 @@ std::string JobNameFrom(absl::string_view text) {
   while (!name.empty() && name[0] == '-') name.erase(0, 1);
   if (name.size() > kMaxNameBytes) name.resize(kMaxNameBytes);
   return name.empty() ? "job" : name;
+}
+
+std::string JobNameOfProgram(absl::string_view program) {
+  const absl::string_view base = program.substr(program.rfind('/') + 1);
+  return JobNameFrom(base.substr(0, base.find('.', 1)));
 }
 
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,

@@ -112,6 +112,8 @@ absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
 
 // A job's name made of any text: other characters than [a-z0-9-] become dashes.
 std::string JobNameFrom(absl::string_view text);
+// The name of a job that is given none: "work/train_gpt.py" is train-gpt.
+std::string JobNameOfProgram(absl::string_view program);
 
 }  // namespace cadre::launcher
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -44,7 +45,7 @@ class HostfileTest : public testing::Test {
   }
 
   std::unique_ptr<Process> Run(const std::string& hosts, const std::vector<std::string>& more,
-                               const std::string& shell = MakeNodeShell()) {
+                               const std::string& shell = MakeNodeShell(), bool terminal = false) {
     const std::string directory = MakeTempDir("hosts");
     std::ofstream(directory + "/hosts") << hosts;
     ProcessOptions options;
@@ -52,6 +53,8 @@ class HostfileTest : public testing::Test {
         std::filesystem::absolute(kCadre), "run", "--hostfile", "hosts", "--ssh-command", shell};
     options.argv.insert(options.argv.end(), more.begin(), more.end());
     options.working_dir = directory;
+    options.terminal = terminal;
+    if (terminal) options.env["TERM"] = "xterm";
     auto process = Process::Start(options);
     EXPECT_OK(process);
     return process.ok() ? *std::move(process) : nullptr;
@@ -142,6 +145,21 @@ TEST_F(HostfileTest, WithCertificatesBothSidesShowThem) {
 TEST_F(HostfileTest, WorkersStatusIsTheJobs) {
   const auto run = Run(kHosts, {probe_, "--exit", "9", "--rank", "2"});
   EXPECT_EQ(run->Wait(kPatience), 9) << Said(*run);
+}
+
+// As where a launcher runs the job itself. What the hosts say stands above it.
+TEST_F(HostfileTest, ATerminalShowsTheStateOfTheJob) {
+  const auto run = Run(kHosts, {"--job-name", "hosts-job", probe_}, MakeNodeShell(), true);
+  ASSERT_EQ(NextProbes(*run, 3, kPatience).size(), 3u) << Said(*run);
+  EXPECT_TRUE(Eventually([&] {
+    run->WaitForLine("nobody says this", absl::Milliseconds(50));
+    return absl::StrContains(run->standard_output(), "workers 3/3");
+  })) << Said(*run);
+  // The user's commands know it, too.
+  const auto cancel = StartCadre({"cancel", "hosts_job"});
+  EXPECT_EQ(cancel->Wait(kPatience), 0) << Said(*cancel);
+  EXPECT_EQ(run->Wait(kPatience), 130) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("was cancelled: a user's request"));
 }
 
 TEST_F(HostfileTest, CtrlC_EndsTheJobOnAllHosts) {

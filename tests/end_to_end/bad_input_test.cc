@@ -18,6 +18,7 @@ namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct BadCase {
   std::string name;
@@ -400,15 +401,49 @@ TEST(CommandTest, OtherLaunchersWords_AreUnderstood) {
   auto run = StartCadre({"stop", "train"});
   EXPECT_EQ(run->Wait(), 64);
   EXPECT_THAT(run->standard_error(), HasSubstr("unknown command 'stop'; did you mean 'cancel'?"));
+  run = StartCadre({"help", "stop"});
+  EXPECT_EQ(run->Wait(), 64);
+  EXPECT_THAT(run->standard_error(), HasSubstr("unknown command 'stop'; did you mean 'cancel'?"));
   run = StartCadre({"run", "--ndoes", "2", "true"});
   EXPECT_EQ(run->Wait(), 64);
   EXPECT_THAT(run->standard_error(), HasSubstr("did you mean '--nnodes'?"));
+}
+
+TEST(CommandTest, HelpOfACommand_IsWhatItsFlagShows) {
+  for (const char* command : {"run", "why"}) {
+    auto help = StartCadre({"help", command}), flag = StartCadre({command, "--help"});
+    EXPECT_EQ(help->Wait(), 0) << Said(*help);
+    EXPECT_EQ(flag->Wait(), 0);
+    EXPECT_EQ(help->standard_output(), flag->standard_output());
+  }
 }
 
 TEST(BadProgramTest, ADirectory_Status126) {
   auto run = StartStandalone({"--", "/usr"});
   EXPECT_EQ(run->Wait(), 126) << Said(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("cannot start /usr: Is a directory"));
+}
+
+TEST(BadProgramTest, AFolderThatIsNoProgram_IsCalledThat) {
+  const std::filesystem::path folder = MakeTempDir("work") + "/trainer";
+  std::filesystem::create_directory(folder);
+  // By its name alone it is looked for on PATH too.
+  for (const std::string& name : {std::string("trainer"), folder.string()}) {
+    auto run = StartStandalone({"--working-dir", folder.parent_path(), "--", name});
+    EXPECT_EQ(run->Wait(), 126) << Said(*run);
+    EXPECT_THAT(run->standard_error(), HasSubstr(name + " is a folder without __main__.py"));
+    EXPECT_THAT(run->standard_error(), Not(HasSubstr("exec failed")));
+  }
+}
+
+// As `PYTHON_EXEC=... cadre run train.py`; as a name, a path, and a folder.
+TEST(BadProgramTest, AnInterpreterThatIsNotThere_NamesTheVariable) {
+  const std::string script = WriteFile("train.py", "");
+  for (const char* python : {"/nosuch/python3", "nosuch-python3", "/usr"}) {
+    auto run = StartCadre({"run", "--standalone", script}, {{"PYTHON_EXEC", python}});
+    EXPECT_EQ(run->Wait(), 64) << Said(*run);
+    EXPECT_THAT(run->standard_error(), HasSubstr(absl::StrCat("PYTHON_EXEC=", python, ": ")));
+  }
 }
 
 TEST(BadProgramTest, APythonProgramWithAMissingModule_IsNotStartedAgainAndItsLineIsNamed) {

@@ -18,6 +18,7 @@ namespace cadre {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -122,7 +123,9 @@ TEST(RunTest, CommandsFindAJobOfNoServer) {
                     HasSubstr("\n  ranks 0-1 (2 of 2): the first is pid "),
                     Not(HasSubstr("waits for nothing"))));
   EXPECT_THAT(ask({"stacks", "here"}), HasSubstr("job here, generation 1, 2 ranks"));
-  EXPECT_EQ(ask({"logs", "here", "--tail", "1"}), "[0]: two\n[1]: two\n");
+  // In the order in which they came to it.
+  EXPECT_THAT(ask({"logs", "here", "--tail", "1"}),
+              AnyOf("[0]: two\n[1]: two\n", "[1]: two\n[0]: two\n"));
   { std::ofstream(go) << "x\nx\n"; }
   run->Kill(SIGTERM);
   EXPECT_TRUE(run->Wait().has_value());
@@ -163,6 +166,49 @@ TEST(RunTest, ASuspendedLauncher_IsSaidToBe) {
   EXPECT_THAT(ask({"status"}), AllOf(HasSubstr("still "), HasSubstr("running")));
   run->Kill(SIGINT);
   EXPECT_EQ(run->Wait(), 130) << Said(*run);
+}
+
+// By the name of its script, from which the job's is made; and without any, once it is over.
+TEST(RunTest, AJobOfNoServer_IsWatchedAndCancelled) {
+  const std::string logs = MakeTempDir("logs");
+  const std::map<std::string, std::string> env = {{"XDG_RUNTIME_DIR", MakeTempDir("run")},
+                                                  {"HOME", MakeTempDir("home")},
+                                                  // As for `cadre run`; the launcher is asked all
+                                                  // the same.
+                                                  {"CADRE_LOG_DIR", logs}};
+  const auto run = StartCadre({"run", "--standalone", "--nproc-per-node", "2", "--job-name",
+                               "train-gpt", "--", "/bin/sh", "-c", "echo one; exec sleep 1000"},
+                              env);
+  ASSERT_EQ(run->WaitForLines("one", 2).size(), 2u) << Said(*run);
+  const auto watch = StartCadre({"status", "train_gpt.py", "--watch"}, env);
+  const auto all = StartCadre({"status", "--watch"}, env);
+  EXPECT_TRUE(watch->WaitForLine("generation 1 running").has_value()) << Said(*watch);
+  EXPECT_TRUE(all->WaitForLine("train-gpt: generation 1 running").has_value()) << Said(*all);
+  all->Kill(SIGINT);
+  const auto cancel = StartCadre({"cancel", "Train_GPT", "--reason", "enough"}, env);
+  EXPECT_EQ(cancel->Wait(), 0) << Said(*cancel);
+  EXPECT_EQ(cancel->standard_output(), "cancelling train-gpt\n");
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("job train-gpt was cancelled: enough"));
+  EXPECT_EQ(watch->Wait(), 130) << Said(*watch);
+  EXPECT_THAT(watch->standard_output(), HasSubstr("job train-gpt was cancelled: enough"));
+
+  const auto ask = [&](const std::vector<std::string>& arguments, int status) {
+    auto asked = StartCadre(arguments, env);
+    EXPECT_EQ(asked->Wait(), status) << Said(*asked);
+    return asked;
+  };
+  const auto why = ask({"why"}, 0);
+  EXPECT_THAT(why->standard_output(), HasSubstr("train-gpt was cancelled: enough"));
+  EXPECT_THAT(why->standard_error(), HasSubstr("the newest job is train-gpt, whose run of "));
+  EXPECT_THAT(ask({"logs", "--since", "1h"}, 0)->standard_output(),
+              AnyOf("[0]: one\n[1]: one\n", "[1]: one\n[0]: one\n"));
+  const auto later = ask({"logs", "train-gpt", "--since", "2100-01-01"}, 0);
+  EXPECT_EQ(later->standard_output() + later->standard_error(), "");
+  EXPECT_THAT(ask({"cancel", "train_gpt.py"}, 1)->standard_error(),
+              HasSubstr("job train-gpt does not run"));
+  EXPECT_THAT(ask({"logs", "train-gtp"}, 1)->standard_error(),
+              HasSubstr("did you mean 'train-gpt'? The newest job is train-gpt"));
 }
 
 TEST(RunTest, MuchMoreThanMayWait_IsWholeInAPipeThatIsRead) {

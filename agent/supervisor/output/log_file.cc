@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "agent/supervisor/output/complaints.h"
 #include "base/clock.h"
 #include "base/disk_full.h"
+#include "base/log_paths.h"
 #include "base/own_files.h"
 #include "base/scoped_fd.h"
 
@@ -31,13 +33,19 @@ struct LogFile::File {
   uint64_t lost = 0;  // bytes since the last that could be written
   uint64_t lost_in_all = 0;
   bool said_removed = false;
+  int times_fd = -1;
+  bool no_times = false;  // they cannot be kept
+  int64_t noted_ms = 0;   // the last of them
 
   int Open();
+  // What is written next came at `now_ms`.
+  void Note(int64_t now_ms);
   // How much of it; errno says why not all.
   size_t Write(absl::string_view bytes) const;
-  void Append(uint64_t skipped, absl::string_view bytes);
+  void Append(uint64_t skipped, absl::string_view bytes, int64_t now_ms);
   void MoveTo(const std::string& to);
   void Finish();
+  void Close();
 };
 
 absl::Status MakeDirectoriesFor(const std::string& path) {
@@ -78,10 +86,30 @@ size_t LogFile::File::Write(absl::string_view bytes) const {
   return done;
 }
 
-void LogFile::File::Append(uint64_t skipped, absl::string_view bytes) {
+void LogFile::File::Note(int64_t now_ms) {
+  // A clock that was set back begins anew.
+  const bool noted = now_ms >= noted_ms && now_ms < noted_ms + kLogTimeStepMs;
+  if (noted || no_times) return;
+  noted_ms = now_ms;
+  const off_t at = lseek(fd, 0, SEEK_END);
+  // A FIFO has no places.
+  no_times = at < 0;
+  if (times_fd < 0 && !no_times) {
+    times_fd = open(LogTimesPath(path).c_str(),
+                    O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+    no_times = times_fd < 0;
+  }
+  if (no_times) return;
+  const std::string line = absl::StrCat(now_ms, " ", at, "\n");
+  // Without it the log is less easily read, and whole.
+  [[maybe_unused]] const ssize_t n = write(times_fd, line.data(), line.size());
+}
+
+void LogFile::File::Append(uint64_t skipped, absl::string_view bytes, int64_t now_ms) {
   lost += skipped;
   lost_in_all += skipped;
   if (fd < 0) return;
+  if (!bytes.empty()) Note(now_ms);
   if (lost > 0) {
     // Where there is room again the gap is marked.
     const std::string mark = absl::StrCat("\n[", lost, " bytes are missing here]\n");
@@ -101,12 +129,16 @@ void LogFile::File::MoveTo(const std::string& to) {
   MakeDirectoriesFor(to).IgnoreError();
   const bool moved =
       fd >= 0 && access(to.c_str(), F_OK) != 0 && rename(path.c_str(), to.c_str()) == 0;
+  if (moved) rename(LogTimesPath(path).c_str(), LogTimesPath(to).c_str());
   const int before = fd;
   const std::string from = std::exchange(path, to);
   if (moved) return;
   fd = -1;
   if (Open() == 0 && fd >= 0) {
     if (before >= 0) close(before);
+    if (times_fd >= 0) close(times_fd);
+    times_fd = -1;
+    noted_ms = 0;
     return;
   }
   // Where neither can be it goes on where it was.
@@ -126,6 +158,12 @@ void LogFile::File::Finish() {
       absl::StrCat(path, " was removed while the worker ran, and what it wrote there with it"));
 }
 
+void LogFile::File::Close() {
+  for (const int open : {fd, times_fd}) {
+    if (open >= 0) close(open);
+  }
+}
+
 int OpenFile(LogFile::File& file) { return file.Open(); }
 
 LogFile::LogFile(FileThread& files, std::string path)
@@ -135,9 +173,7 @@ LogFile::LogFile(FileThread& files, std::string path)
 
 LogFile::~LogFile() {
   Finish();
-  files_.Post([file = file_] {
-    if (file->fd >= 0) close(file->fd);
-  });
+  files_.Post([file = file_] { file->Close(); });
 }
 
 void LogFile::Open() {
@@ -156,8 +192,8 @@ void LogFile::Append(absl::string_view bytes) {
     skipped_ += bytes.size();
     return;
   }
-  files_.Post([file = file_, skipped = std::exchange(skipped_, 0),
-               text = std::string(bytes)] { file->Append(skipped, text); },
+  files_.Post([file = file_, skipped = std::exchange(skipped_, 0), text = std::string(bytes),
+               now_ms = absl::ToUnixMillis(absl::Now())] { file->Append(skipped, text, now_ms); },
               bytes.size());
 }
 
@@ -169,7 +205,7 @@ void LogFile::MoveTo(std::string path) {
 
 void LogFile::Finish() {
   files_.Post([file = file_, skipped = std::exchange(skipped_, 0)] {
-    file->Append(skipped, "");
+    file->Append(skipped, "", 0);
     file->Finish();
   });
 }

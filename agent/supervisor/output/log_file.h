@@ -1,6 +1,6 @@
 // A worker's log file, which no file system keeps anybody waiting for: what it does not take in
-// time is left out up to a bound, counted, and marked in the file where it goes on. Supervisor's
-// thread; the file is the file thread's.
+// time is left out up to a bound, counted, and marked in the file where it goes on. Beside it is
+// when what was written (base/log_paths.h). Supervisor's thread; the file is the file thread's.
 #ifndef CADRE_AGENT_SUPERVISOR_OUTPUT_LOG_FILE_H_
 #define CADRE_AGENT_SUPERVISOR_OUTPUT_LOG_FILE_H_
 
