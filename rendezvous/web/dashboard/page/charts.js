@@ -3,6 +3,7 @@
 import {amount, element, replace, took} from './dom.js';
 
 const HEIGHT = 200;
+const POINTS_SHOWN = 40;  // of more the line alone
 const COLOURS = ['--start', '--gather', '--run', '--stop', '--fifth', '--sixth', '--seventh', '--eighth'];
 // So many curves can be told from each other.
 export const CURVES_MAX = COLOURS.length;
@@ -62,6 +63,7 @@ export class Charts {
       series: [{label: this.xIs, value: (_, x) => (x === null ? '–' : this.xText(x))},
         ...chart.series.map(({label}, index) => ({
           label, stroke: colour(COLOURS[index % COLOURS.length]), width: 1.6, spanGaps: Boolean(chart.joined),
+          points: {show: () => one.chart.xs.length <= POINTS_SHOWN},
           value: (_u, _v, at, position) => valueText(one.chart.series[at - 1].values[position]),
         }))],
       hooks: {

@@ -11,6 +11,8 @@ function pointsOf(timeline) {
     const same = before && before.generation === sample.generation;
     const steps = same ? Number(sample.step) - Number(before.step) : 0;
     const seconds = same ? (Number(sample.at_us) - Number(before.at_us)) / SECOND : 0;
+    // The last sample of a generation may be a moment after the one before, which tells no rate.
+    const tells = steps > 0 && seconds >= 0.5;
     const point = {
       time: Number(sample.at_us) / SECOND,
       step: Number(sample.step),
@@ -18,8 +20,8 @@ function pointsOf(timeline) {
       // 0 is what was not reported.
       loss: sample.loss === 0 ? null : Number(sample.loss),
       speed: Number(sample.samples_per_second) || null,
-      rate: steps > 0 && seconds > 0 ? steps / seconds : null,
-      took: steps > 0 && seconds > 0 ? seconds / steps : null,
+      rate: tells ? steps / seconds : null,
+      took: tells ? seconds / steps : null,
     };
     (sample.figures || []).forEach((value, place) => {
       point[`figure ${names[place]}`] = Number.isNaN(Number(value)) ? null : Number(value);

@@ -119,7 +119,9 @@ async function loadUsage() {
   try {
     const response = await get(`api/jobs/${encodeURIComponent(name)}/usage`);
     const found = response.ok ? await response.json() : {nodes: []};
-    if (shown.name === name) usage = {job: name, nodes: found.nodes};
+    if (shown.name !== name) return;
+    usage = {job: name, nodes: found.nodes};
+    draw();
   } catch (error) {
     // It is asked for again.
   }
