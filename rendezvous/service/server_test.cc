@@ -329,8 +329,10 @@ TEST_F(ServerTest, AnswersThatAUserDoesNotReadAreBoundedAndClosed) {
     bool ok;
     deaf.call->StartCall(&deaf);
     queue.Next(&tag, &ok);
-    deaf.call->WriteLast(grpc::ByteBuffer(), grpc::WriteOptions(), &deaf);
+    const grpc::Slice empty;
+    deaf.call->WriteLast(grpc::ByteBuffer(&empty, 1), grpc::WriteOptions(), &deaf);
     queue.Next(&tag, &ok);
+    EXPECT_TRUE(ok);
   }
   // Another one is told why it gets nothing, until the first is closed.
   const auto list = [&] {
