@@ -114,6 +114,9 @@ ALLOWED = (
     "warnings.filters",
     "linecache.cache",
     "torch.cuda._queued_calls",
+    # By addresses of functions.
+    "torch._dynamo.trace_rules._",
+    "torch._dynamo.variables.torch_function.banned_attrs",
     # Names of attributes, in one process.
     "torch.distributed._composable.contract.",
 )
