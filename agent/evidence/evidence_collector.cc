@@ -93,6 +93,32 @@ bool IsMoreTelling(const Finding& a, const Finding& b) {
   return key(a) < key(b);
 }
 
+// Without the file the rest of the evidence is still there.
+void WriteFinding(FileThread& files, const Finding& finding) {
+  files.RunWithin(kStandsStillAfter, [path = finding.worker.file, text = finding.text] {
+    WriteFile(path, text).IgnoreError();
+  });
+}
+
+void AddStacks(Finding* finding) {
+  absl::StrAppend(&finding->text, DescribeProcesses(finding->look.processes));
+  for (const auto& [pid, python] : finding->look.python) {
+    if (!python.ok()) continue;
+    absl::StrAppend(&finding->text, "== Python stacks of process ", pid, "\n", *python);
+  }
+}
+
+// Those of the processes whose interpreter has said where they are, or of those of which nothing
+// else tells.
+void AddNativeStacks(bool said, const NativeStacksOf& native, MonoTime deadline,
+                     const std::atomic<bool>& cancelled, Finding* finding) {
+  for (const pid_t pid : finding->look.processes) {
+    if (finding->look.python.at(pid).ok() != said) continue;
+    absl::StrAppend(&finding->text, "== native stacks of process ", pid, "\n",
+                    native(pid, deadline, cancelled));
+  }
+}
+
 }  // namespace
 
 std::optional<v1::RankEvidence> LastPlace(const std::string& page_directory, const PageOwner& owner,
@@ -148,23 +174,21 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
   if (request.briefly) return report_(EvidenceDone{request.generation});
 
   std::sort(findings.begin(), findings.end(), IsMoreTelling);
-  const MonoTime deadline = MonoNow() + kStacksTime;
+  findings.erase(std::remove_if(findings.begin(), findings.end(),
+                                [](const Finding& each) { return each.worker.file.empty(); }),
+                 findings.end());
   for (Finding& finding : findings) {
-    if (finding.worker.file.empty()) continue;
-    const WorkerLook& look = finding.look;
-    absl::StrAppend(&finding.text, DescribeProcesses(look.processes));
-    for (const auto& [pid, python] : look.python) {
-      if (!python.ok()) continue;
-      absl::StrAppend(&finding.text, "== Python stacks of process ", pid, "\n", *python);
+    AddStacks(&finding);
+    WriteFinding(files_, finding);
+  }
+  const MonoTime begin = MonoNow();
+  for (const bool said : {false, true}) {
+    const MonoTime deadline = begin + (said ? kStacksTimeBesidePython : kStacksTime);
+    for (Finding& finding : findings) {
+      const size_t written = finding.text.size();
+      AddNativeStacks(said, native_, deadline, cancelled_, &finding);
+      if (finding.text.size() > written) WriteFinding(files_, finding);
     }
-    for (const pid_t pid : look.processes) {
-      absl::StrAppend(&finding.text, "== native stacks of process ", pid, "\n",
-                      NativeStacks(pid, deadline, cancelled_));
-    }
-    // Without the file the rest of the evidence is still there.
-    files_.RunWithin(kStandsStillAfter, [path = finding.worker.file, text = finding.text] {
-      WriteFile(path, text).IgnoreError();
-    });
   }
   report_(EvidenceDone{request.generation});
 }

@@ -1,6 +1,6 @@
 // Looks at workers that hang, on a thread of its own: first at what /proc and the progress pages
-// tell, which takes a fifth of a second and is reported, then at native stacks. All of it goes into
-// a file for each rank. Used by one thread, the daemon's loop.
+// tell, which takes a fifth of a second, is reported and goes into a file for each rank; then at
+// native stacks, which follow in the files. Used by one thread, the daemon's loop.
 #ifndef CADRE_AGENT_EVIDENCE_EVIDENCE_COLLECTOR_H_
 #define CADRE_AGENT_EVIDENCE_EVIDENCE_COLLECTOR_H_
 
@@ -17,14 +17,22 @@
 
 #include "absl/time/time.h"
 #include "agent/core/agent_core.h"
+#include "agent/evidence/native_stacks.h"
 #include "agent/evidence/worker_look.h"
 #include "base/progress_snapshot.h"
 #include "base/threads/file_thread.h"
+#include "base/time.h"
 
 namespace cadre::agent {
 
-// For the native stacks of all workers of the node together.
+// For the native stacks of all workers of the node together, and for those of processes whose
+// interpreter has said where they are: gdb would read the symbols of all that PyTorch loads, which
+// takes it 8 s and more, and until it is done nothing is started again.
 inline constexpr absl::Duration kStacksTime = absl::Seconds(4);
+inline constexpr absl::Duration kStacksTimeBesidePython = absl::Seconds(1);
+
+using NativeStacksOf = std::function<std::string(pid_t process, MonoTime deadline,
+                                                 const std::atomic<bool>& cancelled)>;
 
 struct EvidenceRequest {
   struct Worker {
@@ -51,8 +59,10 @@ std::optional<v1::RankEvidence> LastPlace(const std::string& page_directory, con
 
 class EvidenceCollector {
  public:
-  // `report` gets EvidenceFound, then EvidenceDone, on another thread.
-  explicit EvidenceCollector(std::function<void(AgentEvent)> report) : report_(std::move(report)) {}
+  // `report` gets EvidenceFound, then EvidenceDone, on another thread. `native` is a test's own.
+  explicit EvidenceCollector(std::function<void(AgentEvent)> report,
+                             NativeStacksOf native = NativeStacks)
+      : report_(std::move(report)), native_(std::move(native)) {}
   // Cancels; what it is doing ends within milliseconds.
   ~EvidenceCollector();
   EvidenceCollector(const EvidenceCollector&) = delete;
@@ -67,6 +77,7 @@ class EvidenceCollector {
   void Run(const EvidenceRequest& request);
 
   const std::function<void(AgentEvent)> report_;
+  const NativeStacksOf native_;
   std::atomic<bool> cancelled_{false};
   FileThread files_{{}};
   std::thread thread_;

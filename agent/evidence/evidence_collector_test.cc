@@ -1,7 +1,9 @@
 // With real processes: one stopped, one in a loop, one asleep.
 #include "agent/evidence/evidence_collector.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,8 +13,13 @@
 #include <fstream>
 #include <mutex>
 #include <sstream>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "agent/evidence/native_stacks.h"
+#include "agent/evidence/python_dump.h"
+#include "agent/run_files.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -23,6 +30,7 @@ namespace cadre::agent {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -63,17 +71,19 @@ class EvidenceCollectorTest : public ::testing::Test {
 
   // Runs it to its end; what was found.
   std::vector<v1::RankEvidence> Collect(std::vector<EvidenceRequest::Worker> workers,
-                                        bool cancel = false) {
+                                        bool cancel = false, NativeStacksOf native = NativeStacks) {
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<v1::RankEvidence> found;
     bool done = false;
-    EvidenceCollector collector([&](AgentEvent event) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (auto* ranks = std::get_if<EvidenceFound>(&event)) found = std::move(ranks->ranks);
-      done = done || std::holds_alternative<EvidenceDone>(event);
-      changed.notify_all();
-    });
+    EvidenceCollector collector(
+        [&](AgentEvent event) {
+          const std::lock_guard<std::mutex> lock(mutex);
+          if (auto* ranks = std::get_if<EvidenceFound>(&event)) found = std::move(ranks->ranks);
+          done = done || std::holds_alternative<EvidenceDone>(event);
+          changed.notify_all();
+        },
+        std::move(native));
     collector.Start({3, directory_, std::move(workers)});
     if (cancel) collector.Cancel();
     std::unique_lock<std::mutex> lock(mutex);
@@ -141,6 +151,37 @@ TEST_F(EvidenceCollectorTest, Cancelled_StillReportsWhatItFound) {
     for (;;) pause();
   });
   EXPECT_THAT(Collect({Worker(0, sleeping.pid())}, true), SizeIs(1));
+}
+
+// gdb reads the symbols of PyTorch's libraries for longer than anybody waits.
+TEST_F(EvidenceCollectorTest, WhatInterpretersSayWaitsForNoNativeStacks) {
+  static int stack_file = -1;
+  stack_file = open(StackFilePath(directory_, 3, 4).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  ASSERT_GE(stack_file, 0);
+  const auto sleep = [] {
+    for (;;) pause();
+  };
+  Child other(sleep);
+  // It is inherited.
+  signal(kStackSignal,
+         [](int) { dprintf(stack_file, "  File \"/me/train.py\", line 40 in main\n"); });
+  Child python(sleep);
+  signal(kStackSignal, SIG_DFL);
+  const MonoTime begin = MonoNow();
+  std::vector<pid_t> asked;
+  const auto native = [&](pid_t process, MonoTime deadline, const std::atomic<bool>&) {
+    asked.push_back(process);
+    EXPECT_THAT(Read(Worker(0, 0).file), HasSubstr("line 40 in main"));
+    EXPECT_THAT(Read(Worker(1, 0).file), HasSubstr("== process"));
+    const absl::Duration limit = process == python.pid() ? kStacksTimeBesidePython : kStacksTime;
+    EXPECT_GE(deadline, begin + limit);
+    EXPECT_LE(deadline, MonoNow() + limit);
+    return absl::StrCat("native of ", process, "\n");
+  };
+  Collect({Worker(0, python.pid()), Worker(1, other.pid())}, false, native);
+  EXPECT_THAT(asked, ElementsAre(other.pid(), python.pid()));
+  EXPECT_THAT(Read(Worker(0, 0).file), AllOf(HasSubstr("line 40 in main"),
+                                             HasSubstr(absl::StrCat("native of ", python.pid()))));
 }
 
 TEST_F(EvidenceCollectorTest, WhereAPythonProgramWasWhenAFatalSignalCame) {

@@ -77,5 +77,41 @@ TEST_F(WarmStartTest, Lightning) {
 
 TEST_F(WarmStartTest, Accelerate) { ExpectTheSame(*Run("accelerate", 2), 2); }
 
+// Of what PyPI's packages remember in their modules of the process that imported them: what is the
+// same in each plain start is the same in each warm one, and what is another is another.
+TEST_F(WarmStartTest, WhatModulesRememberIsThatOfAPlainStart) {
+  const std::string script = "tests/compatibility/warm_kinds.py";
+  const std::string folder = MakeTempDir("kinds");
+  for (const std::string how : {"plain", "warm"}) {
+    std::vector<std::string> arguments = {"run",
+                                          "--standalone",
+                                          "--job-name",
+                                          "kinds",
+                                          "--nproc-per-node",
+                                          "2",
+                                          "--max-restarts",
+                                          "20",
+                                          "--restart-window",
+                                          "1s",
+                                          "--timeline",
+                                          "--log-dir",
+                                          folder + "/logs"};
+    if (how == "plain") arguments.emplace_back("--no-warm");
+    for (const std::string& word : {std::string("--"), python_, std::string("-u"), script}) {
+      arguments.push_back(word);
+    }
+    const auto launcher = StartCadre(
+        arguments,
+        {{"WARM_SCRIPT_FOLDER", folder}, {"WARM_SCRIPT_HOW", how}, {"PYTHONHASHSEED", "0"}});
+    ASSERT_EQ(launcher->Wait(2 * kPatience), 0) << Said(*launcher);
+    // What is not imported beforehand is named.
+    if (how == "warm") {
+      EXPECT_THAT(Said(*launcher), ContainsRegex("imported by each worker itself: .*lightning"));
+    }
+  }
+  const auto compared = StartProgram(python_, {script, "compare", folder});
+  EXPECT_EQ(compared->Wait(kPatience), 0) << Said(*compared);
+}
+
 }  // namespace
 }  // namespace cadre

@@ -4,7 +4,6 @@
 # before, a program may count on having one. Any Python 3 must be able to read it.
 import sys
 
-_AT_EXIT = 0.05  # seconds
 # Of groups, of the calls of one around the first that has not ended, of calls made as one, of messages under way, of
 # a name, and of the ranks of a group that are told (rpc/limits.h).
 _GROUPS, _CALLS_BEFORE, _CALLS_AFTER, _PARTS, _MESSAGES, _NAME, _RANKS = 64, 4, 4, 8, 8, 64, 64
@@ -21,11 +20,6 @@ class _Recorder(object):
         import time
         since = time.time_ns()
         result = self.plain(*arguments, **keywords)
-        if not self.begun:
-            # Gloo's threads drop what they have finished a moment later, for which they take the interpreter's lock. An
-            # interpreter that is ending by then has them call std::terminate: it lets them come first.
-            import atexit
-            atexit.register(time.sleep, _AT_EXIT)
         self.begun, self.since = self.begun + 1, since
         self.listen()
         return result

@@ -75,7 +75,7 @@ def _make_anew(template):
     if 'torch' in modules:
         modules['torch'].default_generator.seed()
     if 'sympy.core.random' in modules:
-        modules['sympy.core.random'].rng.seed()
+        _seed_sympy(modules)
     if 'logging' in modules:
         logging = modules['logging']
         whole = isinstance(logging._startTime, int)
@@ -91,6 +91,15 @@ def _make_anew(template):
     mine = os.sched_getaffinity(0)
     if mine != template.affinity and 'OMP_NUM_THREADS' not in os.environ:
         _set_threads(os, len(mine))
+
+
+def _seed_sympy(modules):
+    """Its generators, and what its symbols have drawn of one."""
+    modules['sympy.core.random'].seed()
+    dummy = getattr(modules.get('sympy.core.symbol'), 'Dummy', None)
+    if hasattr(dummy, '_prng'):
+        dummy._prng.seed()
+        dummy._base_dummy_index = dummy._prng.randint(10**6, 9 * 10**6)
 
 
 def _set_threads(os, count):

@@ -29,6 +29,9 @@ constexpr char kForked[] =
 constexpr char kOwnRanks[] =
 #include "agent/supervisor/warm/own_ranks.py.inc"
     ;
+constexpr char kExits[] =
+#include "agent/supervisor/warm/exits.py.inc"
+    ;
 constexpr char kFlightRecorder[] =
 #include "agent/supervisor/warm/flight_recorder.py.inc"
     ;
@@ -61,6 +64,7 @@ absl::Status WriteHook(const std::string& directory) {
   RETURN_IF_ERROR(Write(directory + "/examine.py", {kExamine, sizeof(kExamine) - 1}));
   RETURN_IF_ERROR(Write(directory + "/forked.py", {kForked, sizeof(kForked) - 1}));
   RETURN_IF_ERROR(Write(directory + "/own_ranks.py", {kOwnRanks, sizeof(kOwnRanks) - 1}));
+  RETURN_IF_ERROR(Write(directory + "/exits.py", {kExits, sizeof(kExits) - 1}));
   RETURN_IF_ERROR(
       Write(directory + "/flight_recorder.py", {kFlightRecorder, sizeof(kFlightRecorder) - 1}));
   return Write(hook, {kHook, sizeof(kHook) - 1});

@@ -87,6 +87,7 @@ class StoreHookTest : public WarmTest {
     WriteFile(torch + "distributed/distributed_c10d.py",
               "import os\n"
               "from torch._C._distributed_c10d import TCPStore\n"
+              "def init_process_group(*arguments):\n    pass\n"
               "def is_torchelastic_launched():\n"
               "    return 'TORCHELASTIC_RUN_ID' in os.environ\n");
     WriteFile(torch + "multiprocessing/__init__.py", "from .spawn import spawn, start_processes\n");
@@ -194,6 +195,26 @@ TEST_F(StoreHookTest, RanksThatSeveralWorkersSpawnMeetAtAPortForEachWorker) {
       absl::StrCat("serves localhost ", port, " False\nserves localhost 12356 False\n",
                    "serves localhost 12355 False\nclient localhost ", port,
                    " False\nclient localhost 12356 False\n", "client localhost 12355 False\n"));
+}
+
+// Gloo's would abort the process, a worker's or that of a rank which it has started.
+TEST_F(StoreHookTest, ThreadsFinishBeforeAnInterpreterWithAGroupEnds) {
+  WriteFile(rig_.folder() + "/rank.py",
+            "import hashlib, threading, time\n"
+            "from torch.distributed.distributed_c10d import init_process_group\n"
+            "init_process_group()\n"
+            "block = b'x' * (1 << 20)\n"
+            "def work():\n"
+            "    end = time.monotonic() + 0.1\n"
+            "    while time.monotonic() < end:\n        hashlib.sha256(block).digest()\n"
+            "    print('done', flush=True)\n"
+            "threading.Thread(target=work, daemon=True).start()\n");
+  WriteScript(
+      "import subprocess, sys\nsubprocess.run([sys.executable, 'rank.py'], check=True)\n"
+      "exec(open('rank.py').read())\n");
+  const StartFrame worker = RankZero();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "done\ndone\n");
 }
 
 // It would take a job of one worker for torchrun's, and could not start ranks of its own.

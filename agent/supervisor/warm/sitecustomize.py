@@ -265,10 +265,10 @@ def _begin():
     if sys.version_info < (3, 8):
         return
     if mode in ('learn', 'plain', 'template'):
-        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'flight_recorder.py')))
+        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'exits.py', 'flight_recorder.py')))
     elif 'CADRE_TORCH_STORE' in os.environ:
         # A process that a worker has started, which may be a rank: of the job or of a group of the program's own.
-        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py',)))
+        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'exits.py')))
     started = dict(os.environ)
     if mode != 'template':
         _keep_to_the_agents_store(os, here)

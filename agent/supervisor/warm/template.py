@@ -12,7 +12,8 @@ KNOWN = frozenset((
     'certifi', 'torch', 'torchgen', 'functorch', 'numpy', 'triton', 'nvidia', 'cuda', 'tqdm', 'typing_extensions',
     'sympy', 'mpmath', 'networkx', 'jinja2', 'markupsafe', 'filelock', 'fsspec', 'packaging', 'yaml', '_yaml',
     'optree', 'opt_einsum', 'setuptools', '_distutils_hack', 'scipy', 'pandas', 'dateutil', 'pytz', 'six', 'PIL',
-    'psutil', 'safetensors', 'tokenizers', 'regex', 'charset_normalizer', 'google'))
+    'psutil', 'safetensors', 'tokenizers', 'regex', 'charset_normalizer', 'google',
+    'dill'))  # which torch imports where it is installed
 
 # What they read while they are imported begins like one of these, by what torch 2.15, numpy, the libraries of both and
 # the standard library ask for.

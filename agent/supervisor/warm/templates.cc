@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -59,10 +60,10 @@ bool HasFailed(const State& state, uint64_t serial) {
   return group->second.end.exit_code != 0 || group->second.end.signal != 0;
 }
 
-bool HasWorkers(const State& state, uint64_t number) {
-  return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
-    return group.second.program == number && !group.second.exited;
-  });
+size_t CountWorkers(const State& state, uint64_t number) {
+  return static_cast<size_t>(std::count_if(
+      state.groups.begin(), state.groups.end(),
+      [&](const auto& group) { return group.second.program == number && !group.second.exited; }));
 }
 
 WarmProgram* FindByTemplate(State& state, uint64_t serial) {
@@ -263,6 +264,22 @@ void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
   if (serves ? more >= kWorthAnotherBytes : more > 0) StartTemplate(state, program, now);
 }
 
+bool HaveAProcessorEach(const WarmProgram& program) {
+  cpu_set_t cpus;
+  // It fails where there are more than fit.
+  return sched_getaffinity(0, sizeof(cpus), &cpus) != 0 ||
+         program.most_workers <= static_cast<size_t>(CPU_COUNT(&cpus));
+}
+
+// The learner was killed amid its imports, or so soon after them that a template would still import
+// when workers that start at once import nothing more.
+bool WasInterrupted(const State& state, const WarmProgram& program, MonoTime now) {
+  if (state.groups.at(program.learner).end.signal == 0) return false;
+  const bool busy = access(BusyFile(program).c_str(), F_OK) == 0;
+  const MonoTime last = busy ? now : program.learned_at;
+  return now - last < (last - program.began) / 4;
+}
+
 // The learner failed soon after its imports, or amid them: what follows is most likely a restart,
 // which imports them again.
 void BeginAfterFailure(State& state, WarmProgram& program, MonoTime now) {
@@ -270,6 +287,8 @@ void BeginAfterFailure(State& state, WarmProgram& program, MonoTime now) {
   if (program.serving.serial != 0 || program.coming.serial != 0) return;
   ReadImports(state, program, now);
   if (program.learned_bytes == 0) return;
+  // Where they have not, a template that imports alone is ready before they are.
+  if (HaveAProcessorEach(program) && WasInterrupted(state, program, now)) return;
   // It may have ended in the midst of the last one.
   program.imports = now - program.began;
   StartTemplate(state, program, now);
@@ -294,6 +313,7 @@ uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
   for (auto& [number, program] : state.programs) {
     if (program.key != key) continue;
     program.start = start;
+    program.most_workers = std::max(program.most_workers, CountWorkers(state, number) + 1);
     return number;
   }
   if (state.programs.size() >= kMaxPrograms) {
@@ -316,6 +336,9 @@ StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const S
     return frame;
   }
   BeginLearning(serial, program);
+  // It imports everything, and what the file says of a start is to be of this one.
+  unlink(program.learned.c_str());
+  program.learned_bytes = 0;
   program.learner_environment = start.environment;
   frame.environment = WithHook(start, "learn", {});
   absl::StrAppend(&frame.environment.back(), ":", program.learned);
@@ -396,13 +419,13 @@ void AdvanceTemplates(State& state, MonoTime now) {
     }
     // Not while others are still ending, which a template beside them would hold up.
     if (program.given_up.empty() && program.learns && HasFailed(state, program.learner) &&
-        !HasWorkers(state, number)) {
+        CountWorkers(state, number) == 0) {
       BeginAfterFailure(state, program, now);
     }
     if (now >= program.look_at) {
       // Without workers nothing changes.
       program.look_at = MonoTime::Never();
-      if (HasWorkers(state, number)) LookAtImports(state, program, now);
+      if (CountWorkers(state, number) > 0) LookAtImports(state, program, now);
     }
   }
 }

@@ -103,6 +103,7 @@ bool Fail(State& state, uint64_t serial, Group& group) {
 std::string WhyThereIsNone(const State& state, const WarmProgram& program) {
   if (!program.given_up.empty()) return program.given_up;
   if (program.coming.serial != 0) return "its template is still importing";
+  if (program.failed) return "its template was not ready";
   if (program.templates > 0) return "its template has ended";
   const auto learner = state.groups.find(program.learner);
   const bool is_first =

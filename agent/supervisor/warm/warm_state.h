@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ struct WarmProgram {
   Template coming;                               // takes its place
   std::vector<std::string> refused;              // what no template may import
   int templates = 0;                             // started so far
+  size_t most_workers = 1;                       // of its workers that ran at once
   bool failed = false;                      // the last one could not be used by a start that waited
   std::string given_up;                     // why there are no more; empty: it goes on
   MonoTime began = MonoTime::Never();       // when the learner was started

@@ -239,6 +239,20 @@ TEST_F(WarmTest, OneThatFailsSoonAfterItsImportsIsStartedWarmNext) {
   EXPECT_TRUE(rig_.Started(second.group)->warm) << rig_.Started(second.group)->why_plain;
 }
 
+// Each is given variables of its own, which are not to be taken for what a script has set.
+TEST_F(WarmTest, AfterTwoStartsThatEndedEarlyTheThirdIsWarm) {
+  // The name of one at which no look is needed.
+  Install("six",
+          "import time\n"
+          "if b'=template' not in open('/proc/self/environ', 'rb').read(): time.sleep(2)\n");
+  WriteScript("import six, json, os, sys\nsys.exit(int(os.environ['RANK']) - 1)\n");
+  EXPECT_EQ(rig_.Run(Worker()).exit_code, 0);
+  EXPECT_EQ(rig_.Run(Worker()).exit_code, 1);
+  const StartFrame third = Worker();
+  EXPECT_EQ(rig_.Run(third).exit_code, 2);
+  EXPECT_TRUE(rig_.Started(third.group)->warm) << rig_.Started(third.group)->why_plain;
+}
+
 TEST_F(WarmTest, OneThatEndedBeforeItWasKnownWhatItImportsIsNoFirstStart) {
   Install("counted", "");
   WriteScript("import json, sys\nimport counted\n");

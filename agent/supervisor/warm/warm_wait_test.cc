@@ -1,9 +1,11 @@
 // Starts of Python programs that come while their template imports.
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -42,6 +44,26 @@ class WarmWaitTest : public WarmTest {
     EXPECT_GE(absl::Milliseconds(*ImportsOf(learner_)), kImports);
     rig_.UntilFiles([&] { return HasFile("importing"); });
     EndLearner();
+  }
+  // The first worker imports until it is killed, and a template for ever.
+  void HoldImport() {
+    Install("six",
+            "import os, time\n"
+            "if b'=template' in open('/proc/self/environ', 'rb').read():\n  time.sleep(1000)\n"
+            "if os.environ['RANK'] in '12' and not os.path.exists('killed'):\n"
+            "  open('amid' + os.environ['RANK'], 'w')\n  time.sleep(1000)\n");
+    WriteScript("import six\nprint('began', flush=True)\n");
+  }
+  void KillAmidImports(const std::vector<StartFrame>& workers) {
+    for (const StartFrame& worker : workers) rig_.Send(worker);
+    for (const StartFrame& worker : workers) {
+      rig_.UntilFiles([&] { return HasFile(absl::StrCat("amid", worker.group)); });
+    }
+    WriteFile(rig_.folder() + "/killed", "");
+    // The one that learns last.
+    for (auto worker = workers.rbegin(); worker != workers.rend(); ++worker) {
+      rig_.Stop(0, worker->group);
+    }
   }
   // It is seen by the supervisor, which reads one after the other.
   void SendAndSee(const StartFrame& worker) {
@@ -118,6 +140,32 @@ TEST_F(WarmWaitTest, AStartDoesNotWaitForATemplateThatLooksAtPackagesFirst) {
   EXPECT_EQ(rig_.Run(plain).exit_code, 1);
   EXPECT_LT(MonoNow() - begin, absl::Seconds(9));
   EXPECT_EQ(rig_.Started(plain.group)->why_plain, "its template is still importing");
+}
+
+// Its template would import for as long as it does itself, and not even all.
+TEST_F(WarmWaitTest, AStartAfterAKillAmidItsImportsWaitsForNoTemplate) {
+  HoldImport();
+  KillAmidImports({Worker()});
+  const StartFrame plain = Worker();
+  EXPECT_EQ(rig_.Run(plain).exit_code, 0);
+  EXPECT_EQ(rig_.Started(plain.group)->why_plain, "it ended before it was known what it imports");
+  EXPECT_EQ(OutputOf(plain.group), "began\n");
+}
+
+// Several that share a processor import more slowly than a template alone.
+TEST_F(WarmWaitTest, WhereWorkersShareAProcessorItWaits) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(rig_.ready().pid, sizeof(one), &one), 0);
+  HoldImport();
+  KillAmidImports({Worker(), Worker()});
+  const StartFrame waits = Worker();
+  EXPECT_EQ(rig_.Run(waits).exit_code, 0);
+  EXPECT_EQ(rig_.Started(waits.group)->why_plain, "its template is still importing");
 }
 
 TEST_F(WarmWaitTest, AStopOfAStartThatWaitsEndsItAtOnce) {
