@@ -464,6 +464,7 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
   // The user's commands on this machine find the job; its files where the hosts share them.
   const std::unique_ptr<LocalControl> control = LocalControl::Start(
       log_dir.empty() ? "" : std::filesystem::absolute(log_dir, error).lexically_normal().string(),
+      options.job.name(),
       // Not the reader's to delete.
       [&core] { return std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core); });
   HostfilePlan plan;
