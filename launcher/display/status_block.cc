@@ -220,11 +220,18 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   }
   if (status.phase() != v1::RUNNING) return lines;
   said_waiting_ = false;
-  if (!status.stall().empty() && !said_stall_) {
-    lines.push_back(absl::StrCat(QuietOr(status.progress(), "no progress"), ": ",
-                                 EscapeControl(status.stall())));
+  if (status.stall().empty()) {
+    said_stall_ = false;
+  } else if (!said_stall_) {
+    // The agent counts from the step, the server from when it heard of it. Where it is too early
+    // for the server, the next redraw says for how long there was none.
+    const std::string quiet =
+        QuietOr(status.progress(), status.has_progress() ? "" : "no progress");
+    if (!quiet.empty()) {
+      lines.push_back(absl::StrCat(quiet, ": ", EscapeControl(status.stall())));
+      said_stall_ = true;
+    }
   }
-  said_stall_ = !status.stall().empty();
   if (status.generation() > formed_) {
     formed_ = status.generation();
     lines.push_back(Formed(status));

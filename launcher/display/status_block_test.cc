@@ -86,8 +86,11 @@ TEST(StatusLinesTest, AStandstillIsSaidOnce_AndTheNextOneAgain) {
   StatusLines plain;
   v1::JobStatus status = Running();
   plain.Update(status);
-  status.mutable_progress()->set_quiet_us(25000000);
+  // The server has not waited for so long as the agent that looked.
+  status.mutable_progress()->set_quiet_us(4999000);
   status.set_stall("rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
+  EXPECT_THAT(plain.Update(status), IsEmpty());
+  status.mutable_progress()->set_quiet_us(25000000);
   const auto said =
       ElementsAre("no step for 25s: rank 1 at hang.py:7, 3 ranks wait for it in all_reduce");
   EXPECT_THAT(plain.Update(status), said);

@@ -173,7 +173,8 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
   for_ = {{"[JOB]", "failed"}, {"JOB", "failed"}};
   Type({"cadre server --host 127.0.0.1", "serving at", {"node1"}, Until::kForever});
   const std::string fails =
-      "cadre run --job-name failed --rdzv-endpoint 127.0.0.1 --log-dir logs sh -c 'exit 3'";
+      "cadre run --job-name failed --rdzv-endpoint 127.0.0.1 --log-dir logs sh -c 'echo no sample; "
+      "exit 3'";
   EXPECT_EQ(On("node1", fails)->Wait(kPatience), 3);
   Type({"cadre server --host 10.77.0.1 --port 29401 --token-file job.token",
         "serving at",
@@ -192,8 +193,12 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
       "cadre run --adopt-timeout 1m --node-name n1 --rdzv-endpoint head --token-file job.token "
       "--nnodes 2 train.py";
   Follow("docs/when_something_fails.md",
-         {{"cadre why JOB", "failed: "},
+         {{"cadre why", "failed: "},
+          {"cadre why JOB", "failed: "},
           {"cadre status [JOB]", "exited with status 3"},
+          {"cadre status JOB --watch", "exited with status 3", {"node1"}, Until::kSpoken},
+          {"cadre logs JOB --tail 20", "no sample"},
+          {"cadre cancel JOB", "has ended", {"node1"}, Until::kSpoken},
           {"cadre timeline JOB", "GENERATION"},
           {"cadre why JOB --log-dir logs", "failed: "},
           {standalone, "2 workers", {"node3"}, Until::kEnd, "generation 1 running"},
