@@ -197,7 +197,7 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
           {"cadre why JOB", "failed: "},
           {"cadre status [JOB]", "exited with status 3"},
           {"cadre status JOB --watch", "exited with status 3", {"node1"}, Until::kSpoken},
-          {"cadre logs JOB --tail 20", "no sample"},
+          {"cadre logs JOB --tail 20", "its logs are on node", {"node1"}, Until::kSpoken},
           {"cadre cancel JOB", "has ended", {"node1"}, Until::kSpoken},
           {"cadre timeline JOB", "GENERATION"},
           {"cadre why JOB --log-dir logs", "failed: "},

@@ -92,8 +92,7 @@ TEST_F(StacksTest, WhatMakesNoSenseIsSaid) {
       {{"shell", "--rank", "4"}, {1, "job shell has no rank 4; generation 1 has 4 workers"}},
       {{"shell", "--native"}, {64, "--native is for one rank"}},
       {{"shell", "--output", "xml"}, {64, "--output: expected plain or json"}},
-      {{"other"}, {1, "no job other"}},
-      {{}, {64, "JOB"}}};
+      {{"other"}, {1, "no job other"}}};
   for (const auto& [arguments, expected] : cases) {
     auto stacks = Stacks(arguments);
     EXPECT_EQ(stacks->Wait(), expected.first) << Said(*stacks);
