@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "agent/core/exits.h"
@@ -94,8 +95,10 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (departure.cancel_signal != 0) {
     return Leave(Exit{StatusOfCancel(departure.cancel_signal), "", {}, {}}, session.StopGrace());
   }
-  // How the connection ended, and then why there is no other, is one event under running workers.
-  if (generation.Alive() && !session.away_reason().empty()) {
+  // How the connection ended, and then that nobody listens, is one event under running workers. Any
+  // other reason why there is no connection is said: certificates that have ended, say.
+  if (generation.Alive() && !session.away_reason().empty() &&
+      (absl::IsNotFound(status) || absl::StrContains(reason, "connection refused"))) {
     session.IsNewReason(reason);
     return;
   }
