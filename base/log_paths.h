@@ -34,8 +34,8 @@ inline std::string RankSubdirectory(uint64_t generation, uint64_t rank) {
 }
 
 // Beside a log file: when what is in it was written. A line of each second in which a worker wrote,
-// "1764381600123 4096\n": what begins at this byte came at this time, in milliseconds since 1970, or
-// within kLogTimeStepMs after it.
+// "1764381600123 4096\n": what begins at this byte came at this time, in milliseconds since 1970,
+// or within kLogTimeStepMs after it.
 inline std::string LogTimesPath(absl::string_view log_path) {
   return absl::StrCat(absl::StripSuffix(log_path, ".log"), ".times");
 }

@@ -116,8 +116,8 @@ absl::Status CheckArguments(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
-// Before any thread, so that every thread inherits it: `run`, `server`, `agent` and `dashboard` take
-// signals when they want to. A reader that has gone, or a limit of files' size, is an error of
+// Before any thread, so that every thread inherits it: `run`, `server`, `agent` and `dashboard`
+// take signals when they want to. A reader that has gone, or a limit of files' size, is an error of
 // writing and must not end the launcher.
 void ArrangeSignals() {
   BlockOnly({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
@@ -152,9 +152,8 @@ int CadreMain(int argc, char** argv) {
   const absl::Status checked = CheckArguments(arguments);
   if (!checked.ok()) return Fail(kExitUsage, checked.message());
   // Other commands end at Ctrl-C by themselves.
-  if (!arguments.empty() &&
-      (arguments[0] == "run" || arguments[0] == "server" || arguments[0] == "agent" ||
-       arguments[0] == "dashboard")) {
+  if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "server" ||
+                             arguments[0] == "agent" || arguments[0] == "dashboard")) {
     ArrangeSignals();
   }
   const int status = Dispatch(arguments);

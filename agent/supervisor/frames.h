@@ -231,11 +231,10 @@ struct RemainsFrame {
   std::vector<RemainingProcess> processes;
 };
 
-using Frame =
-    std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame, ExitedFrame,
-                 OutputFrame, AllGoneFrame, HoldFrame, KeepFrame, GoodbyeFrame, AdoptFrame,
-                 AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame, DirectoryFrame,
-                 ReadingFrame>;
+using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
+                           ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame, KeepFrame,
+                           GoodbyeFrame, AdoptFrame, AdoptedFrame, RemainsFrame, TemplateFrame,
+                           ImportedFrame, DirectoryFrame, ReadingFrame>;
 
 // The frame with its length in front, for a peer that speaks `version`. Empty: that knows none of
 // its kind, and does without. Moments are not converted.

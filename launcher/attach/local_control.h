@@ -1,7 +1,7 @@
 // A launcher that serves its job from within its process (--standalone, a head node) answers the
 // commands of its user on the same machine at a unix socket in RuntimeDirectory(), so that they
-// need no server, port or token: who may connect may look into the launcher, and end it, anyway. One connection
-// at a time, a question and an answer each.
+// need no server, port or token: who may connect may look into the launcher, and end it, anyway.
+// One connection at a time, a question and an answer each.
 #ifndef CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 #define CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 

@@ -58,8 +58,8 @@ LogServer LogsOf(ControlClient& client);
 
 // Standard output and error go where they went; with several ranks each line says whose it is. What
 // is there at the beginning comes in the order in which it was written, to the second, where times
-// are known, else by rank. A byte is shown once, also where a process goes on in the next generation. Returns the exit status
-// of the command: of the job when it was followed to its end.
+// are known, else by rank. A byte is shown once, also where a process goes on in the next
+// generation. Returns the exit status of the command: of the job when it was followed to its end.
 int FollowLogs(const LogServer& server, const LogFollow& what);
 
 }  // namespace cadre::launcher

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "agent/run_files.h"

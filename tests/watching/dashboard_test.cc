@@ -266,8 +266,8 @@ TEST_F(DashboardTest, PastRunsAreOpenedAndCompared) {
 
   // The newest first, with its verdict, history and output.
   browser_->Evaluate("document.querySelector('#jobs a').click()");
-  EXPECT_TRUE(
-      browser_->Await("document.getElementById('verdict').textContent.includes('exited with status 3')"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('verdict').textContent.includes('exited with status 3')"));
   EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("figure lr"), " > 1")));
   EXPECT_TRUE(browser_->Await("document.querySelector('[data-chart=loss] .chart-mark.verdict')"));
   EXPECT_TRUE(browser_->Await("document.getElementById('log').textContent.includes('step 3')"));
