@@ -17,8 +17,9 @@ bool SetGroups(const std::vector<gid_t>& groups) {
 
 bool SetEffectiveGroup(gid_t gid) { return syscall(SYS_setresgid, -1, gid, -1) == 0; }
 
-// From root's to another the kernel takes all effective capabilities, and gives them back on the
-// way back. The user of the file system follows.
+// When the effective user changes from root to another one, the kernel clears the effective
+// capabilities; it restores them when the user becomes root again (capabilities(7)). The thread's
+// user for file access changes with it.
 bool SetEffectiveUser(uid_t uid) { return syscall(SYS_setresuid, -1, uid, -1) == 0; }
 
 }  // namespace
@@ -40,7 +41,7 @@ absl::Status RunAs(const Identity& identity, const std::function<void()>& work) 
   } else {
     status = absl::ErrnoToStatus(errno, absl::StrCat("cannot act as user ", identity.uid));
   }
-  // A thread that is nobody's would do the next one's work with the wrong rights.
+  // The thread works for other users later, so it must not keep this one's rights.
   const bool back = SetEffectiveUser(0) && SetEffectiveGroup(group) && SetGroups(groups);
   CADRE_CHECK(back, "cannot act as root again after user ", identity.uid);
   return status;

@@ -1,5 +1,5 @@
-// What root's agent does to files for a user it does as that user, and with nothing of root's:
-// every name that a user may have chosen, or put a link in the place of, goes through here.
+// Lets root's agent work on a user's files with the rights of that user alone. Code that opens a
+// name which a user may have chosen, or replaced by a link, calls RunAs().
 #ifndef CADRE_AGENT_CLUSTER_AS_USER_H_
 #define CADRE_AGENT_CLUSTER_AS_USER_H_
 

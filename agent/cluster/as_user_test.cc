@@ -72,7 +72,7 @@ TEST_F(AsUserTest, TheUserCannotKillTheThreadThatActsForThem) {
     const auto thread = static_cast<pid_t>(syscall(SYS_gettid));
     const pid_t child = fork();
     if (child == 0) {
-      // As the user's own process.
+      // The child becomes a process of that user, which then tries to kill the agent's thread.
       if (seteuid(0) != 0 || setgid(kOther) != 0 || setuid(kOther) != 0) _exit(1);
       const bool refused = syscall(SYS_tgkill, process, thread, SIGKILL) != 0 && errno == EPERM;
       _exit(refused ? 0 : 2);

@@ -233,7 +233,7 @@ TEST_F(ClusterAgentTest, APartCannotOpenAGpuThatItWasNotGiven) {
               AllOf(HasSubstr("gpu0:"), Not(HasSubstr("not permitted"))));
 }
 
-// As with millions of files that one left, or a file system in its directory that does not answer.
+// A job can leave millions of files, or a file system in its directory that does not answer.
 TEST_F(ClusterAgentTest, AJobThatLeftWhatCannotBeRemovedDelaysNoOthersStart) {
   auto left = StandingFileSystem::Mount();
   ASSERT_THAT(left, IsOk());

@@ -87,7 +87,7 @@ TEST_F(LogFileTest, WhatIsNoFileIsRefusedAtOnce) {
   EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// To which root's capabilities open what its users of the file system do not.
+// The kernel opens these to a thread with root's capabilities, whatever its user is.
 TEST_F(LogFileTest, ThroughALinkIntoProcNothingOfOthersIsRead) {
   if (geteuid() != 0) GTEST_SKIP() << "only root reads as somebody else";
   ASSERT_EQ(chmod(read_.dir().c_str(), 0755), 0);

@@ -35,7 +35,7 @@ void ForEach(int directory, const std::function<void(const char*)>& visit) {
   closedir(entries);
 }
 
-// What is no directory.
+// Fails for a directory.
 bool RemoveFile(int directory, const char* name) { return unlinkat(directory, name, 0) == 0; }
 
 // A directory that its owner has closed to itself is opened first.
@@ -55,15 +55,16 @@ bool BringUp(int top, int directory, const char* name, uint64_t* number) {
   for (int i = 0; i < kTries; ++i) {
     const std::string to = absl::StrCat("removed-", ++*number);
     if (renameat(directory, name, top, to.c_str()) == 0) return true;
-    // To be moved it must be open for writing; any other error but that the name is taken stays.
+    // A directory can be moved only if its owner may write to it, which OpenToEmpty() sets. If the
+    // name is taken the next one is tried; other errors are final.
     const bool taken = errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR;
     if (!taken && (errno != EACCES || !OpenToEmpty(directory, name).ok())) return false;
   }
   return false;
 }
 
-// `levels`: so many of directories of this process's user are an agent's and its parts', which
-// nobody else can change.
+// `levels`: how many levels of directories below `path` belong to the agent itself if this
+// process's user owns them; other users cannot change those.
 bool Remove(const std::string& path, int levels) {
   const ScopedFd directory(open(path.c_str(), kDirectory));
   if (!directory.ok()) return errno == ENOENT;

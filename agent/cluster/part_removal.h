@@ -8,8 +8,9 @@
 namespace cadre::agent {
 
 // Removes an agent's own directory and what is in it. Directories that belong to a user are emptied
-// as that user (as_user.h): one who swaps names meanwhile loses nobody's files but own ones. False:
-// something is left, as where another user's files are in one.
+// as that user (as_user.h): a user who swaps names meanwhile can only make the agent remove files
+// of the same user. False: something is left, for example files of another user in such a
+// directory.
 bool RemoveAsOwners(const std::string& path);
 
 // Empties the directory. Holds three descriptors at most: what lies deeper is brought up before it

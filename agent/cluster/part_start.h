@@ -74,12 +74,13 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
                                                    const v1::StartPart& part,
                                                    const std::vector<uint32_t>& gpus,
                                                    uint64_t server_id);
-// What PreparePart wrote, under another name from now on, with whose it is: that takes a moment,
-// and removing it (part_removal.h) as long as the job's user wants. An empty path: there is none.
+// A directory of PreparePart that was renamed and waits to be removed.
 struct AsidePart {
-  std::string path;
-  uid_t uid = 0;
+  std::string path;  // empty: there was no directory
+  uid_t uid = 0;     // of its owner
 };
+// Renames the part's directory, which takes a moment. The user decides how long removing it takes
+// (part_removal.h), so that another thread does it.
 AsidePart SetAsidePart(const PartStartOptions& options, uint64_t id);
 
 }  // namespace cadre::agent
