@@ -217,6 +217,22 @@ TEST_F(StoreHookTest, ThreadsFinishBeforeAnInterpreterWithAGroupEnds) {
   EXPECT_EQ(OutputOf(worker.group), "done\ndone\n");
 }
 
+// The agent does not know that a script starts PyTorch, so it serves no store for it.
+TEST_F(StoreHookTest, SoTheyDoInRanksThatAScriptsProgramSpawns) {
+  WriteScript(
+      "import torch.multiprocessing as mp\n"
+      "from torch.distributed import distributed_c10d\n"
+      "def rank(i):\n"
+      "    print(distributed_c10d.init_process_group.__code__.co_filename, flush=True)\n"
+      "if __name__ == '__main__':\n    mp.spawn(rank, nprocs=2)\n");
+  StartFrame worker = Worker();
+  worker.argv = {"/bin/sh", "-c", "$0 train.py", kPython};
+  worker.environment.emplace_back("CADRE_JOB=job");
+  worker.warm.script.clear();
+  EXPECT_EQ(rig_.Run(worker).exit_code, 0);
+  EXPECT_EQ(OutputOf(worker.group), "<cadre exits.py>\n<cadre exits.py>\n");
+}
+
 // It would take a job of one worker for torchrun's, and could not start ranks of its own.
 TEST_F(StoreHookTest, LightningIsAloneInAJobOfOneWorker) {
   Install("lightning",

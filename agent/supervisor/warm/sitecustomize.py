@@ -154,11 +154,20 @@ def _learn(os, path, base, started=None):
     sys.meta_path.insert(0, _Learning(os, path, base, started))
 
 
-class _AtTorch(object):
-    """On sys.meta_path: has files of Cadre's run as soon as these modules of PyTorch's are imported, and is gone then."""
+def _reach_processes(os, here):
+    """Interpreters that this process starts from now on import this file, too. Returns the variable that says so."""
+    others = os.environ.get('PYTHONPATH')
+    if here not in (others or '').split(os.pathsep):
+        os.environ['PYTHONPATH'] = here + os.pathsep + others if others else here
+    return {'PYTHONPATH': os.environ['PYTHONPATH']}
 
-    def __init__(self, directory, files):
-        self.directory, self.loaders = directory, {}
+
+class _AtTorch(object):
+    """On sys.meta_path: has files of Cadre's run as soon as these modules of PyTorch's are imported, and is gone then.
+    Where `reaches`, processes that the program starts then have the same: they may be ranks."""
+
+    def __init__(self, directory, files, reaches):
+        self.directory, self.reaches, self.loaders = directory, reaches, {}
         self.files = {'torch.distributed.distributed_c10d': files, 'torch.multiprocessing.spawn': ('own_ranks.py',)}
 
     def find_spec(self, name, path=None, target=None):
@@ -176,6 +185,9 @@ class _AtTorch(object):
         if not self.files:
             sys.meta_path.remove(self)
         loader.exec_module(module)
+        if self.reaches:
+            import os
+            _reach_processes(os, self.directory)
         for name in files:
             try:
                 code = {}
@@ -240,9 +252,8 @@ def _keep_to_the_agents_store(os, here):
         return kept
     if store == '%s:%s' % (os.environ.get('MASTER_ADDR'), os.environ.get('MASTER_PORT')):
         kept['TORCHELASTIC_USE_AGENT_STORE'] = 'False'
-    others = os.environ.get('PYTHONPATH')
-    kept['PYTHONPATH'] = here + os.pathsep + others if others else here
     os.environ.update(kept)
+    kept.update(_reach_processes(os, here))
     return kept
 
 
@@ -264,11 +275,13 @@ def _begin():
     sys.path_importer_cache.pop(here, None)
     if sys.version_info < (3, 8):
         return
+    # What learns must not find a variable changed by an import; its processes are reached through the store's.
     if mode in ('learn', 'plain', 'template'):
-        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'exits.py', 'flight_recorder.py')))
-    elif 'CADRE_TORCH_STORE' in os.environ:
+        files = 'own_ranks.py', 'exits.py', 'flight_recorder.py'
+        sys.meta_path.insert(0, _AtTorch(here, files, mode == 'plain'))
+    elif 'CADRE_JOB' in os.environ:
         # A process that a worker has started, which may be a rank: of the job or of a group of the program's own.
-        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'exits.py')))
+        sys.meta_path.insert(0, _AtTorch(here, ('own_ranks.py', 'exits.py'), True))
     started = dict(os.environ)
     if mode != 'template':
         _keep_to_the_agents_store(os, here)
