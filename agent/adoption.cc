@@ -32,7 +32,7 @@ bool RunsTheSame(const v1::AgentRun& a, const v1::AgentRun& b) {
          std::equal(a.command().begin(), a.command().end(), b.command().begin(), b.command().end());
 }
 
-// Empty: its workers are all there.
+// Why the workers cannot be adopted; empty if all of them were started.
 std::string WhyNot(const Adoption& left) {
   const uint64_t first = left.run.first_group(), wanted = left.run.assign().local_world_size();
   const std::vector<uint64_t>& groups = left.inventory.groups;
@@ -40,7 +40,7 @@ std::string WhyNot(const Adoption& left) {
       groups.begin(), groups.end(),
       [first, wanted](uint64_t group) { return group >= first && group - first < wanted; }));
   if (started == wanted) return "";
-  return absl::StrCat("it had started only ", started, " of ", wanted);
+  return absl::StrCat("it had started only ", started, " of its ", wanted, " workers");
 }
 
 absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& run) {
@@ -69,12 +69,12 @@ FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* 
       continue;
     }
     if (!RunsTheSame(*run, wanted)) {
-      found.unfit.push_back({directory, *run, "it was to run something else"});
+      found.unfit.push_back({directory, *run, "it ran another command"});
       continue;
     }
     absl::StatusOr<Adoption> left = Take(directory, *run);
     if (!left.ok()) {
-      // Nobody there: its workers are gone with it.
+      // NOT_FOUND: the supervisor is gone, and its workers with it.
       if (!absl::IsNotFound(left.status())) {
         notices->push_back(std::string(left.status().message()));
       }
@@ -85,7 +85,7 @@ FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* 
       found.adoption = *std::move(left);
       return found;
     }
-    left->supervisor->LetGo();
+    left->supervisor->Release();
     found.unfit.push_back({directory, *run, why_not});
   }
   return found;
@@ -96,8 +96,8 @@ std::string StopUnfit(const UnfitWorkers& unfit) {
   if (absl::IsNotFound(taken.status())) return "";
   if (!taken.ok()) return std::string(taken.status().message());
   taken->supervisor.reset();
-  return absl::StrCat("the launcher of job ", unfit.run.job(),
-                      " that died here left workers, which are stopped: ", unfit.why);
+  return absl::StrCat("stopped the workers that an earlier launcher of job ", unfit.run.job(),
+                      " left on this node, because ", unfit.why);
 }
 
 absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& directory,

@@ -1,5 +1,5 @@
-// Carrying on for an agent that died: its workers, which its supervisor has kept, and its place
-// with the server. Blocks on the file system and for kAdoptLimit at most; one thread.
+// Adoption: takes over the workers of an agent that died, which its supervisor has kept running,
+// and its place at the server. Blocks on the file system, and for kAdoptLimit at most; one thread.
 #ifndef CADRE_AGENT_ADOPTION_H_
 #define CADRE_AGENT_ADOPTION_H_
 
@@ -18,15 +18,15 @@ namespace cadre::agent {
 
 struct Adoption {
   std::unique_ptr<supervisor::Client> supervisor;
-  // The agent's directory, in which its workers look for it.
+  // The directory of the agent that died, in which its workers look for their agent.
   std::string directory;
   v1::AgentRun run;
   supervisor::AdoptedFrame inventory;
 };
 
-// Workers that cannot be carried on, because they run something else or never were complete.
+// Workers that cannot be adopted, because they run another command or were never all started.
 struct UnfitWorkers {
-  // Of the agent that left them.
+  // The directory of the agent that left them.
   std::string directory;
   v1::AgentRun run;
   std::string why;
@@ -37,18 +37,18 @@ struct FoundWorkers {
   std::vector<UnfitWorkers> unfit;
 };
 
-// The workers that killed agents of the run that `wanted` names left. None is touched: the launcher
-// may have been started by mistake, and be refused. `notices` gets a line for what cannot be taken
-// over now. `parent`: as for LocalDirectory::Make.
+// Finds the workers that killed agents of the run `wanted` left. None is stopped: the launcher may
+// have been started by mistake, and be refused. `notices` gets a line for each run that cannot be
+// adopted now. `parent`: as for LocalDirectory::Make.
 FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
                           const std::string& parent = "");
 
-// Stops them, for an agent that the server has taken in their place. Empty: they had ended before;
-// else a line that says so.
+// Stops them once the server has accepted this agent in their place. Returns a line that reports
+// it, or an empty string if they had ended before.
 std::string StopUnfit(const UnfitWorkers& unfit);
 
-// Leaves in an agent's directory what FindAdoption looks for, with the version that its supervisor
-// speaks. The frame is for that: workers may outlive the agent by `time`.
+// Writes to an agent's directory what FindAdoption looks for, including the frame version of its
+// supervisor. The returned frame tells the supervisor that workers may outlive the agent by `time`.
 absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& directory,
                                                        const std::string& token,
                                                        absl::Duration time, v1::AgentRun run);

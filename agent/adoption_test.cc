@@ -1,4 +1,4 @@
-// What a killed agent leaves, with the real supervisor.
+// Adoption of what a killed agent leaves, with the real supervisor.
 #include "agent/adoption.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ v1::AgentRun TheRun() {
   return run;
 }
 
-// An agent with one worker of two that it was to start; Complete() starts the other.
+// An agent that has started one of its two workers; Complete() starts the other.
 class FindAdoptionTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -71,7 +71,7 @@ class FindAdoptionTest : public testing::Test {
   bool SupervisorEnds() { return WaitUntilDead(rig_.ready().pid); }
   bool SupervisorLives() { return !WaitUntilDead(rig_.ready().pid, absl::ZeroDuration()); }
 
-  // Short, for the sockets in it.
+  // A short path, because of the sockets in it.
   std::string parent_ = "/tmp/cadre_test_XXXXXX";
   SupervisorRig rig_;
   std::unique_ptr<LocalDirectory> directory_;
@@ -117,6 +117,8 @@ TEST_F(FindAdoptionTest, AnotherRunIsLeftAlone) {
   EXPECT_TRUE(SupervisorLives());
 }
 
+// Fault (node): A launcher with `--adopt-timeout` is killed, and one that would run something else
+// is admitted -> The old workers are stopped once the server has admitted it
 TEST_F(FindAdoptionTest, WhoWouldRunSomethingElseStopsThem_OnceItIsTaken) {
   Complete();
   rig_.Die();
@@ -127,14 +129,14 @@ TEST_F(FindAdoptionTest, WhoWouldRunSomethingElseStopsThem_OnceItIsTaken) {
   EXPECT_THAT(notices_, IsEmpty());
   ASSERT_EQ(unfit_.size(), 1u);
   const std::vector<UnfitWorkers> unfit = unfit_;
-  // Until then the right one may still come.
+  // No line yet, since the right launcher may still come.
   {
     const std::optional<Adoption> found = Find(TheRun());
     ASSERT_TRUE(found.has_value());
-    found->supervisor->LetGo();
+    found->supervisor->Release();
   }
   EXPECT_TRUE(SupervisorLives());
-  EXPECT_THAT(StopUnfit(unfit[0]), HasSubstr("are stopped: it was to run something else"));
+  EXPECT_THAT(StopUnfit(unfit[0]), HasSubstr("left on this node, because it ran another command"));
   EXPECT_TRUE(SupervisorEnds());
   EXPECT_EQ(StopUnfit(unfit[0]), "");
 }
@@ -144,7 +146,8 @@ TEST_F(FindAdoptionTest, WhoDiedWhileItStartedThemLeftNothingToCarryOn) {
   EXPECT_FALSE(Find(TheRun()).has_value());
   EXPECT_TRUE(SupervisorLives());
   ASSERT_EQ(unfit_.size(), 1u);
-  EXPECT_THAT(StopUnfit(unfit_[0]), HasSubstr("are stopped: it had started only 1 of 2"));
+  EXPECT_THAT(StopUnfit(unfit_[0]),
+              HasSubstr("left on this node, because it had started only 1 of its 2 workers"));
   EXPECT_TRUE(SupervisorEnds());
 }
 

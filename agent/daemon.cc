@@ -16,12 +16,12 @@
 #include "absl/time/time.h"
 #include "agent/adoption.h"
 #include "agent/core/agent_core.h"
+#include "agent/display.h"
 #include "agent/event_queue.h"
 #include "agent/local/local_service.h"
 #include "agent/node_workers.h"
 #include "agent/signal_reader.h"
-#include "agent/status_view.h"
-#include "agent/workers/port_hold.h"
+#include "agent/workers/ports.h"
 #include "agent/workers/run_logs.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -31,16 +31,16 @@
 namespace cadre::agent {
 namespace {
 
-// A machine that has slept for less has not slept: two clocks are never read at one moment.
+// Shorter differences are not sleep: the two clocks cannot be read at the same moment.
 constexpr absl::Duration kShortestSleep = absl::Milliseconds(10);
 
-// Between two looks whether the display takes more.
+// The interval at which a blocked display is checked.
 constexpr absl::Duration kDisplayPause = absl::Milliseconds(5);
-// A display that takes nothing for longer stops what workers write in their pipes, so that the ends
-// of workers, which come behind what they wrote, are heard of.
+// If the display accepts nothing for longer, the agent stops reading the workers' pipes. It then
+// still learns of the workers' exits, which would otherwise queue behind their output.
 constexpr absl::Duration kLongDisplayPause = absl::Milliseconds(200);
 
-// What a log directory that does not answer delays the end of a launcher.
+// How long a log directory that does not answer may delay the launcher's exit.
 constexpr absl::Duration kExitFilesLimit = absl::Seconds(5);
 
 AgentConfig CoreConfig(const DaemonOptions& options, uint16_t held_port, absl::Duration asleep) {
@@ -64,8 +64,8 @@ absl::StatusOr<std::unique_ptr<LocalService>> OpenLocalService(const DaemonOptio
   return LocalService::Open(std::move(local));
 }
 
-// Its state is the loop's, and while that waits of who handles a store operation in its place
-// (event_queue.h).
+// Its state is used by the loop's thread or, while that waits, by the thread that handles a store
+// operation in its place (event_queue.h).
 class Daemon {
  public:
   Daemon(const DaemonOptions& options, ServerLink& link, Display& display)
@@ -87,21 +87,23 @@ class Daemon {
     bool worker = false;
     bool supervisor = false;
   };
-  // Until there is something to do; what is readable then.
+  // Waits until there is work; returns which descriptors are readable.
   Ready Wait();
-  // Whether the display takes what workers write; they wait where that is no short pause.
+  // Whether the display accepts the workers' output. If it does not for more than a short pause,
+  // reading stops and the workers block.
   bool DisplayTakes(MonoTime now);
   void ReadSupervisor();
-  // With the workers. What they are late for meanwhile is nobody's hang: this agent was not there
-  // to see it.
+  // Suspends this process and the workers. Deadlines that workers miss meanwhile are not hangs,
+  // since the agent was suspended too.
   void Suspend();
 
-  // Gives the event to the core, carries out what it asks for, and goes on with what that led to.
+  // Feeds the event to the core, executes the resulting commands, and handles the events that these
+  // emit.
   void Feed(const AgentEvent& event);
   void FeedEmitted();
   void Step(const AgentEvent& event);
   void Execute(AgentCommand command);
-  void Leave();
+  void Shutdown();
   std::function<std::vector<std::string>()> BeginExitFiles();
 
   const DaemonOptions& options_;
@@ -115,11 +117,12 @@ class Daemon {
   std::unique_ptr<LocalService> local_;
   std::unique_ptr<AgentCore> core_;
   MonoTime display_took_at_;
-  uint64_t stream_ = 0;                   // that the core knows of
-  absl::Duration asleep_ = TimeAsleep();  // that the core knows of
-  std::deque<AgentEvent> emitted_;        // what carrying out a command led to
+  uint64_t stream_ = 0;                   // the link's stream that the core knows of
+  absl::Duration asleep_ = TimeAsleep();  // the time asleep that the core knows of
+  std::deque<AgentEvent> emitted_;        // events emitted by executing commands
   std::optional<Exit> exit_;
-  std::unique_ptr<NodeWorkers> workers_;  // last: it uses the others, also from a thread of its own
+  // Last, because it uses the others, also from its own thread.
+  std::unique_ptr<NodeWorkers> workers_;
 };
 
 absl::Status Daemon::Open(std::unique_ptr<supervisor::Client> supervisor) {
@@ -132,7 +135,7 @@ absl::Status Daemon::Open(std::unique_ptr<supervisor::Client> supervisor) {
   };
   ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { Feed(event); }, due));
   ASSIGN_OR_RETURN(local_, OpenLocalService(options_));
-  ASSIGN_OR_RETURN(PortHold hold, PortHold::Acquire(""));
+  ASSIGN_OR_RETURN(PortReservation hold, PortReservation::Acquire(""));
   core_ = std::make_unique<AgentCore>(CoreConfig(options_, hold.port(), asleep_));
   const NodeWorkers::Uses uses = {
       display_,
@@ -150,31 +153,31 @@ void Daemon::StartLink() {
   LinkCallbacks callbacks;
   callbacks.on_up = [queue](uint64_t stream) { queue->Push(LinkUp{stream}); };
   callbacks.on_message = [queue](v1::ServerMessage message) {
-    queue->Push(ServerSaid{std::move(message)});
+    queue->Push(ServerMessageReceived{std::move(message)});
   };
   callbacks.on_down = [queue](absl::Status status) { queue->Push(LinkDown{std::move(status)}); };
   link_.Start(std::move(callbacks));
 }
 
 absl::StatusOr<Exit> Daemon::Run() {
-  if (options_.adoption.has_value()) workers_->TakeOver();
+  if (options_.adoption.has_value()) workers_->AdoptWorkers();
   Feed(AgentTick{});  // from now on the core counts how long the server is away
   if (options_.adoption.has_value()) ReadSupervisor();
   StartLink();
   const absl::Status status = Loop();
-  Leave();
+  Shutdown();
   link_.Stop();
   if (!status.ok()) return status;
   CADRE_CHECK(exit_.has_value(), "the loop ends with the core's Exit");
   return *std::move(exit_);
 }
 
-// What the files of the end have to say, once they are written.
+// Starts to write the exit files. The returned function waits for that and returns the errors.
 std::function<std::vector<std::string>()> Daemon::BeginExitFiles() {
   const auto written = std::make_shared<std::vector<std::string>>();
   FileThread& files = workers_->log_files();
   files.Post([written, logs = logs_, exit = *exit_, node = options_.core.join.node()] {
-    *written = logs.LeaveExitFiles(node, exit);
+    *written = logs.WriteExitFiles(node, exit);
   });
   return [written, &files]() -> std::vector<std::string> {
     if (files.Drain(kExitFilesLimit)) return *written;
@@ -182,9 +185,9 @@ std::function<std::vector<std::string>()> Daemon::BeginExitFiles() {
   };
 }
 
-void Daemon::Leave() {
+void Daemon::Shutdown() {
   if (exit_.has_value() && exit_->leaves_workers) {
-    workers_->worker_supervisor().LetGo();
+    workers_->worker_supervisor().Release();
     local_->KeepDirectory();
     return display_.Finish(*exit_);
   }
@@ -193,10 +196,10 @@ void Daemon::Leave() {
     exit_->own.set_run(logs_.run());
     exit_files = BeginExitFiles();
   }
-  // The workers are gone; processes that stand by go before they hear that their agent leaves.
+  // The workers are gone. Standby processes are stopped before they notice that their agent leaves.
   workers_->worker_supervisor().Close();
   if (!exit_.has_value()) return;
-  for (const std::string& complaint : exit_files()) display_.Line(complaint);
+  for (const std::string& warning : exit_files()) display_.Line(warning);
   display_.Finish(*exit_);
 }
 
@@ -249,9 +252,9 @@ Daemon::Ready Daemon::Wait() {
   const bool forever = until == MonoTime::Never();
   timespec timeout = {};
   if (!forever) timeout = absl::ToTimespec(std::max(until - MonoNow(), absl::ZeroDuration()));
-  // Until HandleAll other threads handle store operations in this one's place.
+  // Until HandleAll other threads may handle store operations in this one's place.
   queue_->Rest(until);
-  // Interrupted: nothing is ready, and the loop comes by here again.
+  // If interrupted, nothing is ready, and the loop calls Wait again.
   if (ppoll(fds, std::size(fds), forever ? nullptr : &timeout, nullptr) <= 0) return {};
   return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0, fds[3].revents != 0};
 }
@@ -300,7 +303,7 @@ void Daemon::Step(const AgentEvent& event) {
 }
 
 void Daemon::Execute(AgentCommand command) {
-  if (auto* send = std::get_if<SendUp>(&command))
+  if (auto* send = std::get_if<SendToServer>(&command))
     return link_.Send(stream_, std::move(send->message));
   if (auto* begin = std::get_if<BeginJob>(&command)) return workers_->Begin(*begin);
   if (auto* start = std::get_if<StartWorkers>(&command)) return workers_->Start(*start);
@@ -309,7 +312,7 @@ void Daemon::Execute(AgentCommand command) {
     return workers_->HoldUntil(hold->at + asleep_);
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return workers_->Collect(*collect);
   if (auto* stacks = std::get_if<CollectStacks>(&command)) return workers_->Collect(*stacks);
-  if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return workers_->Ask(*ask);
+  if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return workers_->RequestCheckpoint(*ask);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
   if (auto* show = std::get_if<ShowStatus>(&command)) {

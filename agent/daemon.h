@@ -1,22 +1,48 @@
-// One agent: its parts, the loop that gives their events to agent/core, and who carries out which
-// of the core's commands. It decides nothing itself.
+// Runs one agent: owns its objects and the loop that feeds events to agent/core, and executes the
+// core's commands. It decides nothing itself.
 #ifndef CADRE_AGENT_DAEMON_H_
 #define CADRE_AGENT_DAEMON_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "agent/core/command.h"
-#include "agent/daemon_options.h"
+#include "absl/time/time.h"
+#include "agent/adoption.h"
+#include "agent/core/agent_core.h"
 #include "agent/display.h"
 #include "agent/link/server_link.h"
 #include "agent/supervisor/client.h"
+#include "agent/workers/worker_options.h"
+#include "proto/agent_run.pb.h"
 
 namespace cadre::agent {
 
-// Runs until the agent core says Exit; returns what it said. `supervisor` was started before.
-// The signals that the calling thread blocks are read from a signalfd; each ends the job, and
-// SIGUSR1 is a scheduler's warning that it is about to.
+// The options with which an agent is started. Plain values, filled in by the command line parser.
+struct DaemonOptions {
+  AgentConfig core;
+  OutputOptions output;
+  WorkerOptions workers;
+  // How long workers outlive this process if it dies, so that another one can adopt them; 0: not at
+  // all.
+  absl::Duration adopt_timeout;
+  // How a later process recognizes this agent's run: all fields up to `slots`.
+  v1::AgentRun run;
+  // The workers and files that this process adopts. RunAgent has been passed their supervisor.
+  std::optional<Adoption> adoption;
+  // Workers to stop once the server has accepted this agent.
+  std::vector<UnfitWorkers> unfit;
+
+  uint64_t incarnation() const {
+    return adoption.has_value() ? adoption->run.incarnation() : core.incarnation;
+  }
+};
+
+// Runs until the agent core emits Exit, and returns that. `supervisor` must be running. The signals
+// that the calling thread blocks are read from a signalfd; each ends the job, and SIGUSR1 is a
+// scheduler's warning that it is about to.
 absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
                               std::unique_ptr<supervisor::Client> supervisor, ServerLink& link,
                               Display& display);

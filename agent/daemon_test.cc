@@ -1,8 +1,9 @@
-// The daemon with the real supervisor and real workers. The server is a script: what it decides is
-// tested with the rendezvous core; here it only gives orders.
+// The daemon with the real supervisor and real workers. The server is a script that only gives
+// orders; its decisions are tested with the rendezvous core.
 #include "agent/daemon.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -10,21 +11,31 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/display.h"
+#include "agent/event_queue.h"
 #include "agent/recording_display.h"
 #include "base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
-// Welcomes a node, starts generation 1, and ends the job when all its workers have ended: with the
+// Welcomes a node, starts generation 1, and ends the job when all its workers have ended, with the
 // status of the first that failed. A Cancel ends it with 128 + signal.
 class ScriptedServer : public ServerLink {
  public:
@@ -88,6 +99,7 @@ class ScriptedServer : public ServerLink {
     first_port_ = join.held_port();
     v1::ServerMessage welcome = Message();
     welcome.mutable_welcome()->set_server_id(1);
+    *welcome.mutable_welcome()->mutable_version() = rpc::ThisVersion();
     *welcome.mutable_welcome()->mutable_spec() = join.spec();
     callbacks_.on_message(welcome);
     v1::ServerMessage assign = Message();
@@ -128,15 +140,21 @@ class ScriptedServer : public ServerLink {
 class DaemonTest : public testing::Test {
  protected:
   void SetUp() override {
+    if (const char* const before = getenv("CADRE_SUPERVISOR")) supervisor_before_ = before;
     setenv("CADRE_SUPERVISOR",
            std::filesystem::absolute("agent/supervisor/cadre-supervisor").c_str(), 1);
     // As the launcher does before its first thread.
     sigset_t signals;
     sigemptyset(&signals);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
-    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    sigprocmask(SIG_BLOCK, &signals, &blocked_before_);
     logs_ = testing::TempDir() + "/daemon_XXXXXX";
     ASSERT_NE(mkdtemp(logs_.data()), nullptr);
+  }
+  void TearDown() override {
+    sigprocmask(SIG_SETMASK, &blocked_before_, nullptr);
+    unsetenv("CADRE_SUPERVISOR");
+    if (supervisor_before_) setenv("CADRE_SUPERVISOR", supervisor_before_->c_str(), 1);
   }
 
   absl::StatusOr<Exit> Run(ScriptedServer& server, const std::vector<std::string>& command) {
@@ -158,12 +176,14 @@ class DaemonTest : public testing::Test {
     return content.str();
   }
 
+  std::optional<std::string> supervisor_before_;
+  sigset_t blocked_before_;
   std::string logs_;
   RecordingDisplay display_;
 };
 
-// In a session of its own, where no shell would see to it that it goes on: the kernel suspends
-// nothing there, and the worker goes on at once.
+// The launcher has its own session, in which no shell could continue it: the kernel suspends
+// nothing then, and the worker is continued at once.
 TEST_F(DaemonTest, Suspended_ItsWorkersStandStillAsLongAsItDoes) {
   const pid_t launcher = fork();
   if (launcher == 0) {
@@ -299,6 +319,219 @@ TEST_F(DaemonTest, FirstWorkers_StartWithoutAnEarlierVerdict) {
   const auto exit = Run(server, {"/bin/sh", "-c", "test ! -e \"$0\"", logs_ + "/j/verdict.json"});
   ASSERT_OK(exit);
   EXPECT_EQ(exit->status, 0);
+}
+
+bool Readable(const EventQueue& queue) {
+  pollfd wait = {queue.fd(), POLLIN, 0};
+  return poll(&wait, 1, 0) == 1;
+}
+
+constexpr MonoTime kEver = MonoTime::Never();
+MonoTime NeverDue() { return kEver; }
+
+// A queue that records the events it handles.
+class EventQueueTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<EventQueue> Make(std::function<MonoTime()> due = nullptr) {
+    auto queue = EventQueue::Make([this](const AgentEvent& event) { handled_.push_back(event); },
+                                  std::move(due));
+    EXPECT_OK(queue);
+    return *std::move(queue);
+  }
+
+  std::vector<AgentEvent> handled_;
+};
+
+TEST_F(EventQueueTest, Push_MakesItReadableUntilAllAreTaken) {
+  const auto queue = Make();
+  EXPECT_FALSE(Readable(*queue));
+  queue->Push(LinkUp{});
+  queue->Push(SignalReceived{2});
+  EXPECT_TRUE(Readable(*queue));
+  EXPECT_TRUE(handled_.empty());
+  queue->HandleAll();
+  ASSERT_EQ(handled_.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<LinkUp>(handled_[0]));
+  EXPECT_FALSE(Readable(*queue));
+  queue->HandleAll();
+  EXPECT_EQ(handled_.size(), 2u);
+}
+
+TEST_F(EventQueueTest, Limits_OneMoreOverflows) {
+  const auto queue = Make();
+  for (size_t i = 0; i < kMaxQueuedEvents; ++i) queue->Push(AgentTick{});
+  EXPECT_FALSE(queue->overflowed());
+  queue->Push(AgentTick{});
+  EXPECT_TRUE(queue->overflowed());
+  queue->HandleAll();
+  EXPECT_EQ(handled_.size(), kMaxQueuedEvents);
+}
+
+constexpr size_t kThreads = 4, kEach = 1000;
+
+// Starts kThreads threads, each of which pushes the event many times.
+std::vector<std::thread> Pushing(EventQueue& queue, const AgentEvent& event) {
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&queue, event] {
+      for (size_t j = 0; j < kEach; ++j) queue.Push(event);
+    });
+  }
+  return threads;
+}
+
+TEST_F(EventQueueTest, ManyThreads_LoseNothing) {
+  const auto queue = Make();
+  std::vector<std::thread> threads = Pushing(*queue, AgentTick{});
+  while (handled_.size() < kThreads * kEach) {
+    pollfd wait = {queue->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&wait, 1, 10000), 1);
+    queue->HandleAll();
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(handled_.size(), kThreads * kEach);
+}
+
+AgentEvent Answer(uint64_t request_id) {
+  ServerMessageReceived said;
+  said.message.mutable_store()->set_request_id(request_id);
+  return said;
+}
+
+uint64_t RequestOf(const AgentEvent& event) {
+  const auto* asked = std::get_if<StoreRequested>(&event);
+  return asked != nullptr ? asked->request.request_id()
+                          : std::get<ServerMessageReceived>(event).message.store().request_id();
+}
+
+TEST_F(EventQueueTest, StoreEvents_AreHandledByThePosterWhileTheLoopRests) {
+  MonoTime due = kEver;
+  const auto queue = Make([&] { return due; });
+  queue->Push(Answer(1));
+  EXPECT_TRUE(handled_.empty()) << "the loop does not rest";
+  queue->HandleAll();
+  queue->Rest(kEver);
+  v1::StoreRequest request;
+  request.set_request_id(2);
+  queue->Push(StoreRequested{request});
+  queue->Push(Answer(3));
+  ASSERT_EQ(handled_.size(), 3u);
+  EXPECT_EQ(RequestOf(handled_[1]), 2u);
+  EXPECT_EQ(RequestOf(handled_[2]), 3u);
+  EXPECT_FALSE(Readable(*queue));
+  due = MonoTime();
+  queue->Push(Answer(4));
+  EXPECT_EQ(handled_.size(), 4u);
+  EXPECT_TRUE(Readable(*queue)) << "the loop has to look around";
+  queue->HandleAll();
+  EXPECT_FALSE(Readable(*queue));
+}
+
+TEST_F(EventQueueTest, StoreEvents_DoNotOvertakeWhatIsTheLoops) {
+  const auto queue = Make(NeverDue);
+  queue->Rest(kEver);
+  queue->Push(LinkUp{});
+  queue->Push(Answer(1));
+  EXPECT_TRUE(handled_.empty());
+  queue->HandleAll();
+  ASSERT_EQ(handled_.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<LinkUp>(handled_[0]));
+}
+
+// As with a request that is answered at once, while it is handled.
+TEST(EventQueue, WhatIsPostedWhileHandling_IsHandledNext) {
+  std::vector<uint64_t> handled;
+  bool link_up = false;
+  EventQueue* posts_to = nullptr;
+  const auto handle = [&](const AgentEvent& event) {
+    if (std::holds_alternative<LinkUp>(event)) {
+      link_up = true;
+      return;
+    }
+    const uint64_t request = RequestOf(event);
+    if (request == 1) posts_to->Push(Answer(2));
+    if (request == 2) posts_to->Push(LinkUp{});
+    handled.push_back(request);
+  };
+  auto queue = EventQueue::Make(handle, NeverDue);
+  ASSERT_OK(queue);
+  posts_to = queue->get();
+  posts_to->Rest(kEver);
+  posts_to->Push(Answer(1));
+  EXPECT_THAT(handled, testing::ElementsAre(1, 2));
+  EXPECT_TRUE(Readable(*posts_to));
+  EXPECT_FALSE(link_up);
+  posts_to->HandleAll();
+  EXPECT_TRUE(link_up);
+}
+
+TEST_F(EventQueueTest, ManyThreads_HandleOneAtATime) {
+  const auto queue = Make(NeverDue);  // handlers run one at a time, which guards what they use
+  std::vector<std::thread> threads = Pushing(*queue, Answer(1));
+  for (size_t i = 0; i < kEach; ++i) {
+    queue->HandleAll();
+    queue->Rest(kEver);
+  }
+  for (std::thread& thread : threads) thread.join();
+  queue->HandleAll();
+  EXPECT_EQ(handled_.size(), kThreads * kEach);
+}
+
+TEST(StatusViewTest, StatusIsShownAtOnce_ProgressNowAndThen) {
+  RecordingDisplay display;
+  std::vector<v1::Progress> progress;
+  StatusView view(display, [&progress] { return progress; });
+  const MonoTime start = MonoTime::FromMicros(1000000);
+  v1::JobStatus status;
+  status.set_name("j");
+  view.Set(status, start);
+  view.Set(status, start);
+  EXPECT_EQ(display.drawn, 2);
+  EXPECT_EQ(display.status.name(), "j");
+
+  progress.emplace_back();
+  view.RedrawIfDue(start + (kProgressRedraw - absl::Milliseconds(1)));
+  EXPECT_EQ(display.drawn, 2);
+  view.RedrawIfDue(start + kProgressRedraw);
+  EXPECT_EQ(display.drawn, 3);
+  EXPECT_THAT(display.progress, SizeIs(1));
+  EXPECT_EQ(display.status.name(), "j");
+  view.Redraw(start + kProgressRedraw);
+  EXPECT_EQ(display.drawn, 4);
+}
+
+// Otherwise the last state of a progress bar would not be drawn until more output comes.
+TEST(StatusViewTest, WhatCameTooSoonIsShownALittleLater) {
+  RecordingDisplay display;
+  StatusView view(display, [] { return std::vector<v1::Progress>(); });
+  const MonoTime start = MonoTime::FromMicros(1000000);
+  view.RedrawIfOld(start);
+  EXPECT_EQ(display.drawn, 0);
+  view.Set(v1::JobStatus(), start);
+  view.RedrawIfDue(start + absl::Milliseconds(10));
+  view.RedrawIfOld(start + absl::Milliseconds(20));
+  EXPECT_EQ(display.drawn, 1);
+  view.RedrawIfOld(start + kProgressRedraw);
+  EXPECT_EQ(display.drawn, 2);
+  view.RedrawIfOld(start + 2 * kProgressRedraw);
+  EXPECT_EQ(display.drawn, 2);
+}
+
+TEST(StatusViewTest, WhatIsShownOfProgressAges) {
+  RecordingDisplay display;
+  StatusView view(display, [] { return std::vector<v1::Progress>(); });
+  const MonoTime start = MonoTime::FromMicros(1000000);
+  view.Set(v1::JobStatus(), start);
+  view.RedrawIfOld(start + absl::Milliseconds(999));
+  EXPECT_EQ(display.drawn, 1);
+  v1::JobStatus status;
+  status.mutable_progress()->set_quiet_us(500000);
+  view.Set(status, start);
+  view.RedrawIfOld(start + absl::Milliseconds(999));
+  EXPECT_EQ(display.drawn, 2);
+  view.RedrawIfOld(start + absl::Seconds(25));
+  EXPECT_EQ(display.drawn, 3);
+  EXPECT_EQ(display.status.progress().quiet_us(), 25500000);
 }
 
 }  // namespace

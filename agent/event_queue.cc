@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "base/check.h"
@@ -11,11 +12,10 @@
 namespace cadre::agent {
 namespace {
 
-// Whether the event is of a store operation.
 bool IsOfStore(const AgentEvent& event) {
-  if (std::holds_alternative<WorkerAsked>(event)) return true;
-  const auto* said = std::get_if<ServerSaid>(&event);
-  return said != nullptr && said->message.has_store();
+  if (std::holds_alternative<StoreRequested>(event)) return true;
+  const auto* received = std::get_if<ServerMessageReceived>(&event);
+  return received != nullptr && received->message.has_store();
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<EventQueue>> EventQueue::Make(Handler handler,
 
 EventQueue::EventQueue(int fd, Handler handler, std::function<MonoTime()> due)
     : fd_(fd), handler_(std::move(handler)), executor_({std::move(due), [this] { WakeLoop(); }}) {
-  CADRE_CHECK(handler_ != nullptr, "nobody handles events");
+  CADRE_CHECK(handler_ != nullptr, "a queue needs a handler");
 }
 
 EventQueue::~EventQueue() { close(fd_); }
@@ -37,7 +37,7 @@ EventQueue::~EventQueue() { close(fd_); }
 void EventQueue::WakeLoop() {
   const uint64_t one = 1;
   const ssize_t written = write(fd_, &one, sizeof(one));
-  static_cast<void>(written);  // fails only when the counter is at its limit, that is readable
+  static_cast<void>(written);  // fails only if the counter is at its limit, which means readable
   readable_ = true;
 }
 

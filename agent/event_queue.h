@@ -1,7 +1,7 @@
 // Events from other threads (the server link, gRPC) to the daemon's loop. Thread safe.
 //
-// An event of a store operation that comes while the loop waits is handled on the thread that posts
-// it (base/threads/executor.h).
+// A store operation that arrives while the loop waits is handled on the thread that posts it
+// (base/threads/executor.h).
 #ifndef CADRE_AGENT_EVENT_QUEUE_H_
 #define CADRE_AGENT_EVENT_QUEUE_H_
 
@@ -17,31 +17,31 @@
 
 namespace cadre::agent {
 
-// Most are answers to workers' requests, of which kMaxStoreCalls may wait.
+// Most of them are answers to workers' requests, of which kMaxStoreCalls may be pending.
 inline constexpr size_t kMaxQueuedEvents = 4 * 65536;
 
 class EventQueue {
  public:
   // Handles one event, on the loop's thread; must not block.
   using Handler = std::function<void(const AgentEvent&)>;
-  // `due`: when the loop has to look around, as it stands after an event of a store operation that
-  // another thread has handled in its place. Without it all events are handled by the loop.
+  // `due`: the loop's next deadline, asked after another thread has handled a store operation in
+  // its place. Without it all events are handled by the loop.
   static absl::StatusOr<std::unique_ptr<EventQueue>> Make(Handler handler,
                                                           std::function<MonoTime()> due = nullptr);
   ~EventQueue();
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
-  // Readable while there is something to do for the loop.
+  // Readable while the loop has events to handle.
   int fd() const { return fd_; }
 
-  // May call the handler. Over the limit the event is lost and overflowed() is true for good.
+  // May call the handler. Over the limit the event is dropped and overflowed() stays true.
   void Push(AgentEvent event);
 
-  // For the loop: other threads may handle events from now on, until HandleAll. They wake it when
-  // it has to look around before `until`.
+  // Called by the loop before it waits: other threads may handle events from now on, until
+  // HandleAll. They wake the loop if its deadline moves to before `until`.
   void Rest(MonoTime until) { executor_.Rest(until); }
-  // Waits until nobody else handles one, and handles what has come.
+  // Waits until no other thread handles an event, then handles the queued ones.
   void HandleAll();
   bool overflowed() const { return overflowed_; }
 

@@ -4,21 +4,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/torch_store/listener.h"
-#include "agent/torch_store/node_addresses.h"
+#include "agent/torch_store/agent_store.h"
+#include "agent/torch_store/torch_store_server.h"
 #include "base/text.h"
 
 namespace cadre::agent {
 namespace {
 
-// Those before send no VALIDATE.
+// Earlier versions send no VALIDATE.
 constexpr TorchVersion kFirstWithHandshake = {2, 1};
 
-// Whoever begins a generation renews the node's lease. Longer than kStandsStillAfter: it is known
-// then that the files do not answer, and the next generation does not wait again.
+// Short, because the thread that begins a generation also renews the node's lease. Longer than
+// kFileTaskHungAfter: after it the files are known not to answer, and the next generation does not
+// wait again.
 constexpr absl::Duration kFilesLimit = absl::Milliseconds(1100);
 
-// As the workers have it.
+// The variable's value in the workers' environment.
 std::string VariableOf(const WorkerEnvironmentOptions& environment, const std::string& name) {
   const auto& own = environment.spec.env();
   if (const auto found = own.find(name); found != own.end()) return found->second;
@@ -31,11 +32,11 @@ std::string VariableOf(const WorkerEnvironmentOptions& environment, const std::s
   return "";
 }
 
-// Whatever PyTorch the workers import.
+// Whether the store is turned off whatever PyTorch version the workers import.
 bool IsTurnedOff(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout) {
   const v1::JobSpec& spec = environment.spec;
   return (spec.has_agent_store() && !spec.agent_store()) || adopt_timeout > absl::ZeroDuration() ||
-         // torchrun's word for it.
+         // The variable with which torchrun turns it off.
          VariableOf(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1";
 }
 
@@ -45,19 +46,20 @@ std::optional<TorchVersion> TorchOf(const WorkerEnvironmentOptions& environment)
     return VariableOf(environment, name);
   };
   const std::vector<std::string> command(spec.command().begin(), spec.command().end());
-  // Without the hook PyTorch takes any address for the agent's (supervisor/warm/own_ranks.py).
+  // Without the start hook PyTorch takes any address for the agent's
+  // (supervisor/warm/own_ranks.py).
   if (!RunsStartHook(command, spec.working_dir(), variable)) return std::nullopt;
   return TorchVersionOf(command, spec.working_dir(), variable);
 }
 
 absl::StatusOr<std::unique_ptr<AgentStore>> OpenStore(const v1::Assign& assign) {
   if (assign.node_addresses_size() != static_cast<int>(assign.nodes())) {
-    return absl::FailedPreconditionError("the server does not say which addresses the nodes have");
+    return absl::FailedPreconditionError("the server did not send the addresses of the nodes");
   }
-  // Whoever comes over another network comes from other addresses.
+  // Workers that connect over another network would come from addresses that are not in the list.
   if (assign.node_addresses(0) != assign.master_addr()) {
     return absl::FailedPreconditionError(absl::StrCat("MASTER_ADDR ", Quoted(assign.master_addr()),
-                                                      " is another than the address of its node, ",
+                                                      " is not the address of rank 0's node, ",
                                                       assign.node_addresses(0)));
   }
   AgentStore::Options options;
@@ -78,7 +80,7 @@ bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration
 bool MasterPortIsTaken(const v1::Assign& assign) {
   const auto port = static_cast<uint16_t>(assign.master_port());
   absl::Status status = ListenAt(assign.master_addr(), port).status();
-  // A name, where rank 0 serves at all addresses.
+  // MASTER_ADDR is a host name: rank 0 then serves at all addresses.
   if (absl::IsInvalidArgument(status)) status = ListenAt("0.0.0.0", port).status();
   return absl::IsAlreadyExists(status);
 }
@@ -109,7 +111,7 @@ void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
 }
 
 void GenerationStore::LeaveToRankZero(absl::string_view why) {
-  display_.Line(absl::StrCat("rank 0 serves PyTorch's store in its agent's place: ", why));
+  display_.Line(absl::StrCat("rank 0 serves PyTorch's store, because its agent cannot: ", why));
 }
 
 void GenerationStore::StopWaits() {

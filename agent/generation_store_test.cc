@@ -6,15 +6,14 @@
 #include <fstream>
 
 #include "agent/recording_display.h"
-#include "agent/torch_store/listener.h"
-#include "agent/torch_store/request_bytes.h"
-#include "agent/torch_store/store_client.h"
-#include "agent/workers/port_hold.h"
+#include "agent/torch_store/agent_store.h"
+#include "agent/torch_store/store_client_rig.h"
+#include "agent/workers/ports.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre::agent {
 namespace {
@@ -50,7 +49,7 @@ TEST(WantsAgentStoreTest, WhatTurnsItOff) {
   EXPECT_TRUE(WantsAgentStore(environment, absl::ZeroDuration(), torch));
 }
 
-// With an interpreter that has a new torch, as far as files say.
+// Uses an interpreter that, according to its files, has a recent torch.
 class GenerationStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -61,7 +60,7 @@ class GenerationStoreTest : public ::testing::Test {
     std::ofstream(root_ + "/lib/python3.11/site-packages/torch/version.py")
         << "__version__ = '2.15.0'\n";
     environment_.spec.add_command(root_ + "/bin/python3.11");
-    auto hold = PortHold::Acquire("");
+    auto hold = PortReservation::Acquire("");
     ASSERT_OK(hold);
     hold_ = *std::move(hold);
     v1::Assign& assign = environment_.assign;
@@ -79,7 +78,7 @@ class GenerationStoreTest : public ::testing::Test {
 
   std::string root_ = testing::TempDir() + "/store_XXXXXX";
   WorkerEnvironmentOptions environment_;
-  PortHold hold_;
+  PortReservation hold_;
   RecordingDisplay display_;
   GenerationStore store_{absl::ZeroDuration(), display_};
 };
@@ -97,7 +96,7 @@ TEST_F(GenerationStoreTest, OnTheNodeOfRankZero) {
   EXPECT_FALSE(Connects());
 }
 
-// It is PyTorch's variable alone that such a program sees, and that does not know the address.
+// Without the hook such a program has PyTorch's variable alone, which does not contain the address.
 TEST_F(GenerationStoreTest, NotForAnInterpreterWithoutTheStartHook) {
   environment_.spec.add_command("-I");
   environment_.spec.add_command("train.py");
@@ -115,13 +114,13 @@ TEST_F(GenerationStoreTest, OnOtherNodes) {
   EXPECT_THAT(display_.own, IsEmpty());
 }
 
-// PyTorch before 2.6 has other keys there than where rank 0 serves.
+// PyTorch before 2.6 uses other keys there than if rank 0 serves.
 TEST_F(GenerationStoreTest, OnOtherNodesWhereRankZerosNodeIsReachedByAName) {
   environment_.assign.set_master_addr("localhost");
   environment_.assign.set_node_addresses(0, "localhost");
   store_.Begin(&environment_);
   EXPECT_FALSE(environment_.agent_store);
-  EXPECT_THAT(display_.own, HasSubstr("is no numeric address"));
+  EXPECT_THAT(display_.own, HasSubstr("is not a numeric address"));
   display_.own.clear();
   environment_.assign.set_node_rank(1);
   environment_.assign.clear_node_addresses();
@@ -139,6 +138,8 @@ TEST_F(GenerationStoreTest, WhatIsSaidToIt) {
   EXPECT_THAT(display_.own, HasSubstr("PyTorch 2.1 or newer"));
 }
 
+// Fault (store): An agent cannot listen at rank 0's port -> Rank 0 serves PyTorch's store instead,
+// and the launcher says so
 TEST_F(GenerationStoreTest, WhereItCannotBeRankZeroServes) {
   const auto taken = ListenAt("127.0.0.1", hold_.port());
   ASSERT_OK(taken);
@@ -160,11 +161,13 @@ TEST_F(GenerationStoreTest, APortThatSomebodyElseListensAt) {
   EXPECT_FALSE(MasterPortIsTaken(environment_.assign));
 }
 
+// Fault (store): An agent does not know from which addresses the other nodes connect -> Rank 0
+// serves PyTorch's store instead, and the launcher says so
 TEST_F(GenerationStoreTest, WhereItIsNotKnownFromWhereNodesCome) {
   environment_.assign.clear_node_addresses();
   store_.Begin(&environment_);
   EXPECT_FALSE(environment_.agent_store);
-  EXPECT_THAT(display_.own, HasSubstr("the server does not say"));
+  EXPECT_THAT(display_.own, HasSubstr("the server did not send the addresses of the nodes"));
 }
 
 TEST_F(GenerationStoreTest, WhereTheUserNamedAnotherAddress) {
@@ -174,14 +177,18 @@ TEST_F(GenerationStoreTest, WhereTheUserNamedAnotherAddress) {
   EXPECT_THAT(display_.own, HasSubstr("MASTER_ADDR \"127.0.0.2\""));
 }
 
-// Whoever begins a generation renews the node's lease.
+// The thread that begins a generation also renews the node's lease.
+//
+// Fault (python): The folders of the program's Python do not answer when a generation begins -> The
+// launcher waits 1 s for PyTorch's version, once, or not at all with `agent_store=false`; rank 0
+// then serves its store, which is reported
 TEST_F(GenerationStoreTest, WhereItsPackagesCannotBeReadRankZeroServes) {
-  auto disk = StandingFileSystem::Mount();
+  auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   environment_.spec.set_command(0, (*disk)->path() + "/bin/python3.11");
-  (*disk)->StandStill();
-  // Nobody asks them.
+  (*disk)->Hang();
+  // The files are not read here.
   MonoTime begin = MonoNow();
   environment_.spec.set_agent_store(false);
   store_.Begin(&environment_);
@@ -194,11 +201,11 @@ TEST_F(GenerationStoreTest, WhereItsPackagesCannotBeReadRankZeroServes) {
   EXPECT_LT(MonoNow() - begin, absl::Seconds(8));
   EXPECT_FALSE(environment_.agent_store);
   EXPECT_THAT(display_.own, HasSubstr("the file system of its packages does not answer"));
-  // It is known to stand still from now on.
+  // The file system is known not to answer from now on.
   begin = MonoNow();
   store_.Begin(&environment_);
   EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
-  (*disk)->GoOn();
+  (*disk)->Resume();
 }
 
 TEST_F(GenerationStoreTest, OfAProgramThatIsNotPython) {

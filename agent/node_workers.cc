@@ -9,15 +9,18 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/adoption.h"
-#include "agent/exit_report.h"
+#include "agent/display.h"
 #include "agent/run_files.h"
-#include "agent/workers/port_owner.h"
+#include "agent/workers/exit_report.h"
+#include "agent/workers/ports.h"
 #include "agent/workers/python/warm_workers.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -28,7 +31,7 @@ extern char** environ;
 namespace cadre::agent {
 namespace {
 
-// The loop renews the node's lease, and waits no longer for a log directory.
+// The loop also renews the node's lease, so it waits no longer for a log directory.
 constexpr absl::Duration kFilesLimit = absl::Seconds(1);
 constexpr absl::Duration kPoll = absl::Milliseconds(250);
 constexpr absl::Duration kLeftoversPoll = absl::Seconds(1);
@@ -52,7 +55,7 @@ WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService
   return start;
 }
 
-// Makes the log directories of one generation, and waits no longer for all of them.
+// Makes the log directories of one generation; the limit applies to all of them together.
 MakeLogDirectory MakingWithinLimit(FileThread& files) {
   return [&files, until = MonoTime::Never()](const std::string& log_dir, const std::string& below,
                                              int* error) mutable {
@@ -60,7 +63,7 @@ MakeLogDirectory MakingWithinLimit(FileThread& files) {
       absl::Status status;
       int error = 0;
     };
-    // From the first of them on.
+    // The limit counts from the first directory.
     if (until == MonoTime::Never()) until = MonoNow() + kFilesLimit;
     const absl::Duration left = std::max(until - MonoNow(), absl::ZeroDuration());
     const std::optional<Made> made = files.ResultWithin(left, [log_dir, below] {
@@ -78,7 +81,8 @@ MakeLogDirectory MakingWithinLimit(FileThread& files) {
 }  // namespace
 
 NodeWorkers::NodeWorkers(const DaemonOptions& options,
-                         std::unique_ptr<supervisor::Client> supervisor, PortHold hold, Uses uses)
+                         std::unique_ptr<supervisor::Client> supervisor, PortReservation hold,
+                         Uses uses)
     : options_(options),
       uses_(std::move(uses)),
       supervisor_(std::move(supervisor), uses_.display),
@@ -92,17 +96,16 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
 
 void NodeWorkers::Begin(const BeginJob& command) {
   start_.environment.spec = command.spec;
-  uses_.local.SetEncrypts(command.spec.encrypt());
   for (const UnfitWorkers& unfit : options_.unfit) {
     const std::string line = StopUnfit(unfit);
     if (!line.empty()) uses_.display.Line(line);
   }
 }
 
-void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {
+void NodeWorkers::EnterGeneration(uint64_t generation, const v1::Assign& assign) {
   start_.environment.generation = generation;
   start_.environment.assign = assign;
-  uses_.logs.Enter(assign.run(), generation);
+  uses_.logs.SetGeneration(assign.run(), generation);
 }
 
 void NodeWorkers::RestoreDirectory() {
@@ -111,8 +114,8 @@ void NodeWorkers::RestoreDirectory() {
   if (!restored.ok()) return uses_.display.Line(std::string(restored.status().message()));
   if (!*restored) return;
   const std::string& now = uses_.local.directory();
-  uses_.display.Line(absl::StrCat("something has removed files of ", before,
-                                  ", which are made anew",
+  uses_.display.Line(absl::StrCat("files of this agent in ", before,
+                                  " were removed; the agent has made them again",
                                   now == before ? "" : absl::StrCat(" in ", now)));
   SetDirectory(uses_.local, &start_);
   follower_.UseDirectory(now);
@@ -122,10 +125,10 @@ void NodeWorkers::RestoreDirectory() {
 void NodeWorkers::Start(const StartWorkers& command) {
   RestoreDirectory();
   const bool first = generation() == 0;
-  Enter(command.generation.number, command.assign);
+  EnterGeneration(command.generation.number, command.assign);
   if (first) {
-    const auto forget = [logs = uses_.logs] { return logs.ForgetEarlierRuns(); };
-    // Where that does not answer LinkLogs says so.
+    const auto forget = [logs = uses_.logs] { return logs.UnlinkEarlierRuns(); };
+    // If that does not answer, LinkLogs reports it.
     for (const std::string& line :
          files_.ResultWithin(kFilesLimit, forget).value_or(std::vector<std::string>())) {
       uses_.display.Line(line);
@@ -147,8 +150,8 @@ void NodeWorkers::Start(const StartWorkers& command) {
   uses_.local.BeginGeneration(generation(), assign(), spec().restart().in_place(), command.kept);
   LinkLogs(directory);
   start_.had_logs = start_.had_logs || directory.error == 0;
-  // What the supervisor writes there for Python lives no longer than this agent, and in memory it
-  // takes a tenth of the time.
+  // The files that the supervisor writes there for Python live no longer than this agent, and
+  // writing them in memory takes a tenth of the time.
   AllowWarmStart(spec().restart(), CheckpointMemoryPath(uses_.local.directory()), *frames);
   standbys_.Begin(
       StandbyFor(*frames),
@@ -157,7 +160,7 @@ void NodeWorkers::Start(const StartWorkers& command) {
   OfferForAdoption(command.generation, groups_.next());
   for (uint32_t local_rank = 0; local_rank < frames->size(); ++local_rank) {
     if (command.kept.count(local_rank) != 0) {
-      GoOn(local_rank);
+      ContinueKept(local_rank);
     } else {
       Start(local_rank, std::move((*frames)[local_rank]));
     }
@@ -166,12 +169,12 @@ void NodeWorkers::Start(const StartWorkers& command) {
   if (warm_notes_.imports().template_modules() != 0) {
     uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
   }
-  BeginWatching();
+  BeginFollowing();
 }
 
 bool NodeWorkers::BeginStore(const StartWorkers& command) {
   const bool chosen = assign().node_rank() == 0 && assign().master_port() != hold_.port();
-  // Those that go on in their process may listen at it.
+  // Kept workers may be listening at the port.
   if (chosen && command.kept.empty()) {
     store_.End();
     if (MasterPortIsTaken(assign())) {
@@ -198,7 +201,7 @@ void NodeWorkers::Start(uint32_t local_rank, supervisor::StartFrame frame) {
   Send(frame);
 }
 
-void NodeWorkers::GoOn(uint32_t local_rank) {
+void NodeWorkers::ContinueKept(uint32_t local_rank) {
   NodeWorker& worker = workers_.at(local_rank);
   worker.rank = RankOf(local_rank);
   outputs_.Begin(PrefixOf(local_rank));
@@ -223,10 +226,10 @@ PrefixFields NodeWorkers::PrefixOf(uint32_t local_rank) const {
           RankOf(local_rank), local_rank};
 }
 
-void NodeWorkers::TakeOver() {
+void NodeWorkers::AdoptWorkers() {
   CADRE_CHECK(options_.adoption.has_value(), "there is nothing to take over");
   const v1::AgentRun& run = options_.adoption->run;
-  Enter(run.generation(), run.assign());
+  EnterGeneration(run.generation(), run.assign());
   uses_.local.BeginGeneration(generation(), assign());
   OfferForAdoption(GenerationOf(run), run.first_group());
   const absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
@@ -234,14 +237,14 @@ void NodeWorkers::TakeOver() {
   if (!frames.ok()) {
     uses_.display.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
-  // The agent before began with them, or without any.
+  // The earlier agent had decided about logs: the workers have them, or run without any.
   start_.had_logs = true;
   const uint32_t workers = assign().local_world_size();
   for (uint32_t local_rank = 0; local_rank < workers; ++local_rank) {
     groups_.Add(run.first_group() + local_rank, local_rank);
     Follow(local_rank, frames.ok() ? &(*frames)[local_rank] : nullptr);
   }
-  BeginWatching();
+  BeginFollowing();
   const absl::Duration alone = absl::Milliseconds(options_.adoption->inventory.alone_ms);
   uses_.display.Line(absl::StrCat("took over ", workers, workers == 1 ? " worker" : " workers",
                                   " of generation ", generation(), ", which had no launcher for ",
@@ -283,7 +286,7 @@ void NodeWorkers::OfferForAdoption(const GenerationId& generation, uint64_t firs
   Send(supervisor::KeepFrame());
 }
 
-void NodeWorkers::BeginWatching() {
+void NodeWorkers::BeginFollowing() {
   outputs_.OpenFiltered(uses_.logs.GenerationPath());
   follower_.Begin(generation(), workers_, spec().timeouts().has_silence());
   poll_at_ = MonoNow() + kPoll;
@@ -291,13 +294,13 @@ void NodeWorkers::BeginWatching() {
 
 void NodeWorkers::Stop(const StopWorkers& command) {
   follower_.CancelCollecting();
-  // An order that came late, for what a generation left behind that is over.
+  // A late order, for processes left by a generation that is over.
   if (command.generation != generation()) return;
   standbys_.End();
   uses_.local.EndGeneration(command.kept, command.reason);
   const std::vector<uint64_t> groups = groups_.Stop(command.kept);
   if (groups_.Stopped() || !supervisor_.exists()) return EmitGone();
-  if (!lost_supervisor_.empty()) return;  // they are killed already
+  if (!lost_supervisor_.empty()) return;  // they have been killed already
   const int64_t grace_ms = absl::ToInt64Milliseconds(command.grace);
   supervisor::StopFrame frame;
   frame.grace_ms = static_cast<uint32_t>(std::min<int64_t>(grace_ms, UINT32_MAX));
@@ -314,8 +317,10 @@ void NodeWorkers::HoldUntil(MonoTime at) {
   }
 }
 
-void NodeWorkers::Ask(const AskForCheckpoint& command) {
-  uses_.display.Line("more nodes wait: workers are asked to save and begin the next generation");
+void NodeWorkers::RequestCheckpoint(const AskForCheckpoint& command) {
+  uses_.display.Line(
+      "more nodes wait to join: the workers are asked to save a checkpoint and begin the next "
+      "generation");
   const absl::Status status =
       WriteFile(CheckpointFilePath(uses_.local.directory(), command.generation), "");
   if (!status.ok()) uses_.display.Line(std::string(status.message()));
@@ -333,7 +338,7 @@ void NodeWorkers::ReadOutput(bool reads) {
   Send(supervisor::ReadingFrame{reads});
 }
 
-void NodeWorkers::NobodyIsSilent(MonoTime now) {
+void NodeWorkers::ReportAllAsWriting(MonoTime now) {
   for (const auto& [local_rank, worker] : workers_) {
     if (worker.pid != 0) uses_.emit(WorkerWrote{generation(), local_rank, now});
   }
@@ -349,21 +354,21 @@ void NodeWorkers::Collect(const CollectStacks& command) {
 
 void NodeWorkers::Poll(MonoTime now) {
   if (now < poll_at_) return;
-  // Looking for what is left goes through all processes of the machine.
+  // The search for leftovers scans all processes of the machine, so it is done less often.
   poll_at_ = now + (lost_supervisor_.empty() ? kPoll : kLeftoversPoll);
   if (!lost_supervisor_.empty()) {
     if (supervisor_.KillLeftovers().empty()) OnLeftoversGone();
     return;
   }
   StartStandbys(now);
-  if (!reads_output_ && spec().timeouts().has_silence()) NobodyIsSilent(now);
+  if (!reads_output_ && spec().timeouts().has_silence()) ReportAllAsWriting(now);
   store_.Poll();
   supervisor_.ContinueIfStopped();
   if (std::optional<v1::NodeUsage> usage = usage_.Poll(now)) {
     uses_.emit(UsageMeasured{*std::move(usage)});
   }
   std::vector<AgentEvent> events = follower_.Poll(now);
-  if (events.empty()) return uses_.status.Age(now);
+  if (events.empty()) return uses_.status.RedrawIfOld(now);
   EmitAll(std::move(events));
   uses_.status.Redraw(now);
 }
@@ -385,13 +390,13 @@ void NodeWorkers::OnSupervisorGone(const std::string& how) {
   std::map<uint32_t, v1::WorkerRemains> left;
   for (const supervisor::RemainsFrame& remains : supervisor_.KillLeftovers()) {
     const uint32_t local_rank = groups_.LocalRank(remains.group).value_or(0);
-    left[local_rank].MergeFrom(RemainsOf(remains, local_rank));
+    left[local_rank].MergeFrom(UnkillableProcessesOf(remains, local_rank));
   }
   lost_supervisor_ = how;
   for (const auto& [local_rank, worker] : workers_) {
     if (left.count(local_rank) == 0) EmitKilled(local_rank);
   }
-  // What is left when nothing runs any more, as processes that stood by, is in nobody's way.
+  // If no worker runs, leftovers such as standby processes block nothing.
   if (left.empty() || groups_.all().empty()) return OnLeftoversGone();
   poll_at_ = MonoNow() + kLeftoversPoll;
   for (const auto& [local_rank, remains] : left) {
@@ -406,7 +411,7 @@ void NodeWorkers::OnLeftoversGone() {
   if (groups_.Stopped()) EmitGone();
 }
 
-// The core knows which of them had ended before.
+// Reports the worker as killed; the core ignores it if it had ended before.
 void NodeWorkers::EmitKilled(uint32_t local_rank) {
   outputs_.Flush(local_rank);
   v1::WorkerExit exit;
@@ -424,7 +429,7 @@ void NodeWorkers::EmitGone() {
   poll_at_ = MonoTime::Never();
   store_.End();
   if (hold_.port() == 0) {
-    absl::StatusOr<PortHold> next = PortHold::Acquire("");
+    absl::StatusOr<PortReservation> next = PortReservation::Acquire("");
     if (next.ok()) {
       hold_ = *std::move(next);
     } else {
@@ -436,6 +441,90 @@ void NodeWorkers::EmitGone() {
 
 void NodeWorkers::Send(const supervisor::Frame& frame) {
   if (!supervisor_.Send(frame)) uses_.emit(SupervisorLost{supervisor_.why_lost()});
+}
+
+// Frames of the supervisor about its groups, each of which is a worker of this node.
+
+void NodeWorkers::OnFrame(const supervisor::Frame& frame) {
+  if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
+    OnStarted(*started);
+  } else if (const auto* output = std::get_if<supervisor::OutputFrame>(&frame)) {
+    OnOutput(*output);
+  } else if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
+    OnExited(*exited);
+  } else if (const auto* remains = std::get_if<supervisor::RemainsFrame>(&frame)) {
+    OnUnkillable(*remains);
+  } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
+    OnAllGone(*gone);
+  } else if (const auto* warm = std::get_if<supervisor::TemplateFrame>(&frame)) {
+    for (const std::string& line : warm_notes_.OnTemplate(*warm)) uses_.display.Line(line);
+    uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
+  } else if (const auto* imported = std::get_if<supervisor::ImportedFrame>(&frame)) {
+    if (!groups_.LocalRank(imported->group).has_value()) return;
+    warm_notes_.OnImported(*imported);
+    uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
+  }
+}
+
+void NodeWorkers::OnStarted(const supervisor::StartedFrame& started) {
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(started.group);
+  if (!local_rank.has_value()) return;
+  NodeWorker& worker = workers_.at(*local_rank);
+  worker.pid = started.pid;
+  if (const std::optional<Standby> standby = standbys_.Remove(started.was)) {
+    // A former standby touches the progress file that it was started with; the link makes that file
+    // visible at the worker's path.
+    std::error_code ignored;
+    std::filesystem::create_symlink(standby->progress_file, worker.files.progress_file, ignored);
+  }
+  const std::string note =
+      warm_notes_.OnStarted(started, generation(), assign().restart_count() > 0);
+  if (!note.empty()) uses_.display.Line(note);
+  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm, started.why_plain});
+}
+
+void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(output.group);
+  if (!local_rank.has_value()) return;
+  const MonoTime now = MonoNow();
+  if (output.stream != kProgressStream && spec().timeouts().has_silence()) {
+    uses_.emit(WorkerWrote{generation(), *local_rank, now});
+  }
+  const std::string progress = outputs_.Add(*local_rank, output);
+  if (!progress.empty()) {
+    EmitAll(follower_.OnLines(*local_rank, progress, now));
+  }
+  // The current state of progress bars is redrawn too.
+  if (!progress.empty() || uses_.display.DrawsCurrentRows(true)) uses_.status.RedrawIfDue(now);
+}
+
+void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
+  if (const std::optional<Standby> standby = standbys_.Remove(exited.group)) {
+    uses_.display.Line(StandbyEnded(*standby, exited, uses_.logs.kept()));
+    return Send(supervisor::StopFrame{exited.group, 0});  // processes that it left are killed too
+  }
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(exited.group);
+  if (!local_rank.has_value()) return;
+  outputs_.Flush(*local_rank);
+  NodeWorker& worker = workers_.at(*local_rank);
+  v1::WorkerExit exit = ExitOf(exited);
+  std::optional<v1::RankEvidence> place = follower_.LastPlaceOf(*local_rank, worker, exit);
+  worker.pid = 0;
+  uses_.emit(WorkerDied{generation(), *local_rank, std::move(exit), std::move(place)});
+}
+
+void NodeWorkers::OnUnkillable(const supervisor::RemainsFrame& remains) {
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(remains.group);
+  if (!local_rank.has_value()) return;
+  uses_.emit(WorkerUnkillable{generation(), UnkillableProcessesOf(remains, *local_rank)});
+}
+
+void NodeWorkers::OnAllGone(const supervisor::AllGoneFrame& gone) {
+  if (!groups_.LocalRank(gone.group).has_value()) return;
+  groups_.Gone(gone.group);
+  if (!groups_.Stopped()) return;
+  outputs_.FlushAll();
+  EmitGone();
 }
 
 }  // namespace cadre::agent

@@ -1,4 +1,4 @@
-// With the real supervisor and real workers; the core's commands are given by hand.
+// NodeWorkers with the real supervisor and real workers; the test gives the core's commands.
 #include "agent/node_workers.h"
 
 #include <poll.h>
@@ -15,8 +15,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/freezer.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/cgroups.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre::agent {
 namespace {
@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr int kPatienceMs = 20000;
+constexpr int kTestTimeoutMs = 20000;
 
 std::string TemporaryDirectory(std::string name) {
   EXPECT_NE(mkdtemp(name.data()), nullptr);
@@ -57,7 +57,7 @@ class NodeWorkersTest : public ::testing::Test {
     auto client = supervisor::Client::Start();
     ASSERT_OK(client);
     supervisor_pid_ = (*client)->pid();
-    auto hold = PortHold::Acquire("");
+    auto hold = PortReservation::Acquire("");
     ASSERT_OK(hold);
     const auto emit = [this](AgentEvent event) { events_.push_back(std::move(event)); };
     workers_ = std::make_unique<NodeWorkers>(
@@ -75,7 +75,7 @@ class NodeWorkersTest : public ::testing::Test {
     return command;
   }
 
-  // Those of a kind that have come.
+  // The events of one kind that have come.
   template <typename Event>
   std::vector<Event> Of() const {
     std::vector<Event> found;
@@ -84,12 +84,12 @@ class NodeWorkersTest : public ::testing::Test {
     }
     return found;
   }
-  // Reads the supervisor until so many of a kind have come.
+  // Reads the supervisor until `count` events of one kind have come.
   template <typename Event>
   std::vector<Event> Wait(size_t count) {
     while (Of<Event>().size() < count) {
       pollfd wait = {workers_->worker_supervisor().fd(), POLLIN, 0};
-      if (poll(&wait, 1, kPatienceMs) != 1) {
+      if (poll(&wait, 1, kTestTimeoutMs) != 1) {
         ADD_FAILURE() << "only " << Of<Event>().size() << " of " << count;
         break;
       }
@@ -101,7 +101,7 @@ class NodeWorkersTest : public ::testing::Test {
     return Of<Event>();
   }
 
-  // Short, for the sockets in it.
+  // A short path, because of the sockets in it.
   const std::string root_ = TemporaryDirectory("/tmp/cadre_test_XXXXXX");
   DaemonOptions options_;
   RecordingDisplay display_;
@@ -122,7 +122,7 @@ TEST_F(NodeWorkersTest, AGenerationFromStartToStop) {
   const auto progress = Wait<WorkerProgress>(2);
   EXPECT_EQ(progress.front().generation, 1u);
   EXPECT_THAT(display_.progress, SizeIs(testing::Ge(1)));
-  // An order for a generation that was before.
+  // An order for an earlier generation.
   workers_->Stop({0, absl::ZeroDuration()});
   workers_->Stop({1, absl::Seconds(20)});
   const auto gone = Wait<AllGone>(1);
@@ -135,9 +135,12 @@ TEST_F(NodeWorkersTest, AGenerationFromStartToStop) {
   EXPECT_EQ(workers_->next_poll(), MonoTime::Never());
 }
 
-// Whoever carries out the core's commands renews the node's lease.
+// The thread that executes the core's commands also renews the node's lease.
+//
+// Fault (display): The log directory is on a file system that does not answer -> A generation ends
+// and the next begins within 8 s, or 1 s once that is known
 TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoGeneration) {
-  auto disk = StandingFileSystem::Mount();
+  auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   std::filesystem::create_symlink((*disk)->path(), root_ + "/logs");
@@ -145,7 +148,7 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoGeneration) {
   workers_->Start(Assignment(1));
   Wait<WorkerRuns>(2);
   EXPECT_TRUE(std::filesystem::exists((*disk)->behind() + "/j/run_1Z/generation_1/rank_5"));
-  (*disk)->StandStill();
+  (*disk)->Hang();
   MonoTime begin = MonoNow();
   workers_->Stop({1, absl::ZeroDuration()});
   Wait<AllGone>(1);
@@ -155,18 +158,23 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoGeneration) {
   EXPECT_THAT(display_.own, HasSubstr("its file system does not answer"));
   workers_->Stop({2, absl::ZeroDuration()});
   Wait<AllGone>(2);
-  // It is known to stand still from now on.
+  // The file system is known not to answer from now on.
   begin = MonoNow();
   workers_->Start(Assignment(3));
   EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
   workers_->Stop({3, absl::ZeroDuration()});
   Wait<AllGone>(3);
-  (*disk)->GoOn();
+  (*disk)->Resume();
 }
 
-// Nor for a look at output that goes to log files alone, where there is a timeout for silence.
+// Polls do not wait for it either when output that goes to log files alone is checked for a silence
+// timeout.
+//
+// Fault (display): The log's file system does not answer, with `timeouts.silence` and output that
+// goes to files alone -> The lease is renewed in time; until file sizes arrive (1 s) every worker
+// counts as one that writes
 TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoPoll) {
-  auto disk = StandingFileSystem::Mount();
+  auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   std::filesystem::create_symlink((*disk)->path(), root_ + "/logs");
@@ -175,7 +183,7 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoPoll) {
   Run("exec sleep 1000");
   workers_->Start(Assignment(1));
   Wait<WorkerRuns>(2);
-  (*disk)->StandStill();
+  (*disk)->Hang();
   const MonoTime begin = MonoNow();
   workers_->Poll(begin + absl::Seconds(1));
   EXPECT_THAT(Of<WorkerWrote>(), SizeIs(0));
@@ -184,10 +192,11 @@ TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoPoll) {
   EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
   workers_->Stop({1, absl::ZeroDuration()});
   Wait<AllGone>(1);
-  (*disk)->GoOn();
+  (*disk)->Resume();
 }
 
-// A reader that stands still, as a pager that is left alone, is no hang of those that print.
+// Workers whose output goes to a reader that has stopped reading, such as a pager left alone, must
+// not count as hanging.
 TEST_F(NodeWorkersTest, NobodyIsSilentWhoseOutputIsNotTaken) {
   options_.core.join.mutable_spec()->mutable_timeouts()->mutable_silence()->set_seconds(60);
   Run("exec sleep 1000");
@@ -206,6 +215,8 @@ TEST_F(NodeWorkersTest, NobodyIsSilentWhoseOutputIsNotTaken) {
   Wait<AllGone>(1);
 }
 
+// Fault (display): The log directory cannot be made again at a restart -> Workers start without log
+// files, and the launcher says so; before a job's first start it is an error
 TEST_F(NodeWorkersTest, ALogDirectoryThatIsLostLaterEndsNoJob) {
   Run("exec sleep 1000");
   workers_->Start(Assignment(1));
@@ -280,8 +291,8 @@ TEST_F(NodeWorkersTest, WhatALostSupervisorLeftAndSigkillDoesNotEndIsAwaited) {
   workers_->Poll(workers_->next_poll());
   EXPECT_THAT(Of<AllGone>(), SizeIs(0));
   ASSERT_OK((*freezer)->Thaw());
-  // It is sent SIGKILL at each look, and ends in a moment.
-  const MonoTime end = MonoNow() + absl::Milliseconds(kPatienceMs);
+  // It is sent SIGKILL at each poll, and ends in a moment.
+  const MonoTime end = MonoNow() + absl::Milliseconds(kTestTimeoutMs);
   while (Of<AllGone>().empty() && MonoNow() < end) workers_->Poll(workers_->next_poll());
   EXPECT_THAT(Of<AllGone>(), SizeIs(1));
 }
@@ -311,7 +322,7 @@ TEST_F(NodeWorkersTest, PollSeesWhatAWorkerTouches) {
   Wait<WorkerRuns>(2);
   while (std::count(display_.standard_output.begin(), display_.standard_output.end(), '\n') < 2) {
     pollfd wait = {workers_->worker_supervisor().fd(), POLLIN, 0};
-    ASSERT_EQ(poll(&wait, 1, kPatienceMs), 1);
+    ASSERT_EQ(poll(&wait, 1, kTestTimeoutMs), 1);
     const auto frames = workers_->worker_supervisor().Read();
     ASSERT_OK(frames);
     for (const supervisor::Frame& frame : *frames) workers_->OnFrame(frame);
@@ -326,7 +337,7 @@ TEST_F(NodeWorkersTest, AskedForACheckpoint_TheyFindAFile) {
   Run("exec sleep 1000");
   workers_->Start(Assignment(1));
   Wait<WorkerRuns>(2);
-  workers_->Ask({1, SIGKILL});
+  workers_->RequestCheckpoint({1, SIGKILL});
   EXPECT_THAT(Wait<WorkerDied>(2), SizeIs(2));
   EXPECT_THAT(display_.own, HasSubstr("more nodes wait"));
 }

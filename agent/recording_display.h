@@ -1,4 +1,4 @@
-// A display for tests, which keeps what it is given.
+// A display for tests that records its input.
 #ifndef CADRE_AGENT_RECORDING_DISPLAY_H_
 #define CADRE_AGENT_RECORDING_DISPLAY_H_
 

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name of the directory, where it is that of a run.
+// The directory's name if it is a run's directory, else empty.
 std::string RunName(const fs::path& directory) {
   const std::string name = directory.filename().string();
   return absl::StartsWith(name, kRunPrefix) ? name : "";
@@ -37,7 +37,7 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.preserve_proto_field_names = true;
-  // A reader should find rank 0 and status 0 written out.
+  // Zero values such as rank 0 and status 0 are written too, for readers of the file.
   options.always_print_primitive_fields = true;
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
@@ -47,8 +47,8 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   return json;
 }
 
-// Beside `name`. Several launchers of one job may share the directory, and those in containers have
-// the same pids.
+// A temporary name beside `name`, random because several launchers of one job may share the
+// directory, and those in containers may have the same pids.
 std::string TemporaryName(const std::string& name, absl::string_view what_for) {
   return absl::StrCat(name, ".", RandomToken().substr(0, 16), what_for);
 }
@@ -58,14 +58,14 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// That of a run. What leads to it may be made by anybody, up to the job's.
+// Opens the directory of a run. Directories above the job's may belong to any user.
 absl::StatusOr<ScopedFd> OpenRun(const std::string& run_directory) {
   const fs::path run(run_directory);
   const fs::path job = RunName(run).empty() ? run : run.parent_path();
   return MakeOwnDirectory(ParentOf(job), (job.filename() / run.lexically_relative(job)).string());
 }
 
-// The target; empty: it is no link.
+// Returns the target of the symbolic link; empty: it is not a link.
 std::string ReadLink(int directory, const std::string& name) {
   char target[4096];
   const ssize_t size = readlinkat(directory, name.c_str(), target, sizeof(target));
@@ -100,7 +100,7 @@ absl::Status LinkToRun(const std::string& run_directory, const std::string& name
   ASSIGN_OR_RETURN(const ScopedFd job, OpenOwnDirectory(ParentOf(run_directory)));
   const std::string target = absl::StrCat(run_name, "/", name);
   if (ReadLink(job.get(), name) == target) return absl::OkStatus();
-  // Mostly the first of its name.
+  // In most cases there is no link of this name yet.
   if (symlinkat(target.c_str(), job.get(), name.c_str()) == 0) return absl::OkStatus();
   const std::string temporary = TemporaryName(name, ".link");
   if (symlinkat(target.c_str(), job.get(), temporary.c_str()) == 0 &&
@@ -159,7 +159,7 @@ absl::Status LinkDirectory(const std::string& path, const std::string& to) {
 
 namespace {
 
-// `path` is for messages.
+// Writes the file into an open directory; `path` is for messages only.
 absl::Status WriteFileIn(int directory, const std::string& path, absl::string_view content) {
   const std::string name = fs::path(path).filename().string();
   const std::string temporary = TemporaryName(name, ".part");
@@ -234,7 +234,7 @@ std::string WithErrorCode(const std::string& error_json, const v1::WorkerExit& e
     return error_json;
   }
   parsed["message"]["errorCode"] = code;
-  // Bytes that are no UTF-8 would make dump throw.
+  // dump would throw on invalid UTF-8.
   return parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -52,7 +52,7 @@ TEST(LinkToRun, TheNewestIsWhereTheJobIs_AndTheOthersKeepTheirs) {
   ASSERT_OK(LinkToRun(run, "generation_1"));
   // Another node of the same run comes later.
   UnlinkOtherRuns(run);
-  // The tree may be moved.
+  // The links are relative, since the tree may be moved.
   EXPECT_EQ(std::filesystem::read_symlink(root + "/j/generation_1"), "run_2Z/generation_1");
   EXPECT_FALSE(std::filesystem::exists(root + "/j/generation_1/log"));
   EXPECT_FALSE(std::filesystem::exists(root + "/j/generation_2"));
@@ -62,7 +62,7 @@ TEST(LinkToRun, TheNewestIsWhereTheJobIs_AndTheOthersKeepTheirs) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root + "/j"), {}), 4);
 }
 
-// In a place where everybody may make directories, as a cluster's shared one for logs.
+// All users of a cluster may be able to make directories in the shared log directory.
 TEST(RunFilesTest, AJobsDirectoryThatAnotherMadeFirstTakesNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
   const std::string root = std::filesystem::canonical(TemporaryDirectory());
@@ -93,6 +93,9 @@ TEST(RunFilesTest, AJobsDirectoryThatAnotherMadeFirstTakesNothing) {
 }
 
 // As on two nodes that share the directory and whose launchers have the same pid.
+//
+// Fault (display): Launchers with the same PID, as in containers, share a log directory -> Each
+// writes the files that it replaces under a temporary name of its own
 TEST(WriteFile, LeavesAloneWhatAnotherLauncherOfItsPidIsWriting) {
   const std::string root = TemporaryDirectory(), run = RunDirectory(root, "j", "1Z");
   ASSERT_OK(MakeDirectories(run));
@@ -182,9 +185,9 @@ TEST(LinkDirectory, LeadsToTheOther) {
   ASSERT_OK(LinkDirectory(second, first));
   ASSERT_OK(WriteFile(first + "/stdout.log", "out"));
   EXPECT_TRUE(std::filesystem::exists(second + "/stdout.log"));
-  // The tree may be moved.
+  // The links are relative, since the tree may be moved.
   EXPECT_EQ(std::filesystem::read_symlink(second), "../generation_1/rank_3");
-  // What has something in it stays.
+  // A directory that is not empty stays.
   EXPECT_THAT(LinkDirectory(first, second), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 

@@ -1,4 +1,4 @@
-// The signals that end a launcher, and the one that suspends it, read from a descriptor. One
+// Reads the signals that end a launcher, and the one that suspends it, from descriptors. One
 // thread.
 #ifndef CADRE_AGENT_SIGNAL_READER_H_
 #define CADRE_AGENT_SIGNAL_READER_H_
@@ -17,10 +17,9 @@
 
 namespace cadre::agent {
 
-// Closes the descriptor with the scope.
 class SignalReader {
  public:
-  // For the signals that the calling thread blocks.
+  // Reads the signals that the calling thread blocks.
   static absl::StatusOr<std::unique_ptr<SignalReader>> Make() {
     sigset_t signals;
     sigprocmask(SIG_BLOCK, nullptr, &signals);
@@ -45,12 +44,12 @@ class SignalReader {
   const int fd_;
 };
 
-// Ctrl-Z (SIGTSTP), which reaches no worker: each has a session of its own. It is caught, and not
-// blocked like the others, so that programs that are started meanwhile have it as it was. One at a
-// time.
+// Reads Ctrl-Z (SIGTSTP). It does not reach the workers, each of which has its own session. It is
+// caught and not blocked like the other signals, so that programs started meanwhile inherit its
+// original disposition. Only one object may exist at a time.
 class SuspendReader {
  public:
-  // Where it is ignored it stays so.
+  // If SIGTSTP is ignored it stays ignored.
   static absl::StatusOr<std::unique_ptr<SuspendReader>> Make() {
     event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (event_ < 0) return absl::ErrnoToStatus(errno, "cannot make an eventfd");
@@ -66,8 +65,8 @@ class SuspendReader {
   }
   int fd() const { return event_; }
 
-  // Suspends this process with all its threads. Returns once it is to go on: at once where no shell
-  // would see to that, since the kernel suspends nothing there.
+  // Suspends this process with all its threads and returns when it is continued. Returns at once if
+  // there is no shell to continue it, since the kernel suspends nothing then.
   void Suspend() {
     uint64_t times = 0;
     if (read(event_, &times, sizeof(times)) != sizeof(times)) return;
@@ -81,7 +80,7 @@ class SuspendReader {
   static void Note(int) {
     const int before = errno;
     const uint64_t once = 1;
-    // It is full after so many that nobody waits for one more.
+    // The counter overflows only after so many pending signals that one more does not matter.
     [[maybe_unused]] const ssize_t written = write(event_, &once, sizeof(once));
     errno = before;
   }

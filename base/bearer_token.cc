@@ -20,12 +20,12 @@ using Kind = Bearer::Kind;
 
 constexpr size_t kUserNameBytesMax = 64;
 
-// The claim, and its proof.
+// Appends the proof to the claim.
 std::string Signed(absl::string_view secret, absl::string_view said) {
   return absl::StrCat(said, ":", absl::BytesToHexString(KeyedDigest(secret, said)));
 }
 
-// The same of a new token, which names the server's key as well.
+// The same for the tokens of this version, whose claim also names the server's key.
 std::string Made(absl::string_view secret, absl::string_view said) {
   const std::string key = ServerKeyOf(secret);
   return Signed(secret, key.empty() ? said : absl::StrCat(said, ":", key));
@@ -51,11 +51,12 @@ bool IsFingerprint(absl::string_view text) {
          std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
 }
 
-// What the token says of itself; nothing is proved yet.
+// Parses the token's claim, which is not verified yet.
 std::optional<Bearer> Claim(absl::string_view token) {
   std::vector<absl::string_view> fields = absl::StrSplit(token, ':');
   Bearer bearer;
-  // Before the proof; one that is made from a secret of somebody's choice has none.
+  // The key is the last field before the proof; a token made from a secret that a user chose has
+  // none.
   if (fields.size() > 1 && IsFingerprint(*(fields.end() - 2))) {
     bearer.server_key = std::string(*(fields.end() - 2));
     fields.erase(fields.end() - 2);
@@ -71,10 +72,8 @@ std::optional<Bearer> Claim(absl::string_view token) {
     bearer.kind = Kind::kReader;
     return bearer;
   }
-  const bool is_part =
-      fields.size() > 3 && fields[0] == "part" && absl::SimpleAtoi(fields[1], &bearer.part);
-  if (is_part &&
-      (fields.size() == 4 || (fields.size() == 5 && ReadFor(fields[3], &bearer.server_id)))) {
+  if (fields.size() == 5 && fields[0] == "part" && absl::SimpleAtoi(fields[1], &bearer.part) &&
+      ReadFor(fields[3], &bearer.server_id)) {
     bearer.kind = Kind::kPart;
     bearer.job = std::string(fields[2]);
     return bearer;
@@ -82,7 +81,7 @@ std::optional<Bearer> Claim(absl::string_view token) {
   return std::nullopt;
 }
 
-// Whose token it is, in words.
+// Names the token, for messages.
 std::string Name(const Bearer& bearer) {
   if (bearer.kind == Kind::kUser) return absl::StrCat("the token of user ", bearer.user);
   if (bearer.kind == Kind::kReader) return "the read-only token";
@@ -90,7 +89,7 @@ std::string Name(const Bearer& bearer) {
 }
 
 std::string HowToRenew(const Bearer& bearer) {
-  if (bearer.kind == Kind::kPart) return "the part's agent gives its launchers new ones";
+  if (bearer.kind == Kind::kPart) return "the agent of its node gives its launchers new ones";
   return absl::StrCat(
       "make a new one where the cluster's token is: 'cadre token new FILE --force ",
       bearer.kind == Kind::kUser ? absl::StrCat("--user ", bearer.user) : "--read-only",
@@ -116,16 +115,10 @@ std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time e
 
 std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
                       absl::string_view job) {
-  if (server_id == 0) return Signed(secret, absl::StrCat("part:", part, ":", job));
   return Made(secret, absl::StrCat("part:", part, ":", job, ":", For(server_id)));
 }
 
-bool IsPartTokenBefore(absl::string_view token) {
-  const std::optional<Bearer> claimed = Claim(token);
-  return claimed.has_value() && claimed->kind == Kind::kPart && claimed->server_id == 0;
-}
-
-std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token) {
+std::optional<Bearer> VerifiedBearer(absl::string_view secret, absl::string_view token) {
   if (EqualConstantTime(token, secret)) return Bearer();
   std::optional<Bearer> claimed = Claim(token);
   if (!claimed.has_value()) return std::nullopt;
@@ -134,26 +127,24 @@ std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token
   return claimed;
 }
 
-std::string ServerKeyNamedBy(absl::string_view token) {
+std::string ServerKeyInToken(absl::string_view token) {
   const std::optional<Bearer> claimed = Claim(token);
   return claimed.has_value() ? claimed->server_key : ServerKeyOf(token);
 }
 
-absl::Status CheckServerOf(const Bearer& bearer, uint64_t server_id) {
+absl::Status CheckTokenServer(const Bearer& bearer, uint64_t server_id) {
   if (bearer.kind == Kind::kAdministrator || bearer.server_id == server_id) {
     return absl::OkStatus();
   }
-  // Whether the part's agent is of that time is for the cluster to see.
-  if (bearer.kind == Kind::kPart && bearer.server_id == 0) return absl::OkStatus();
   return absl::UnauthenticatedError(absl::StrCat(
       Name(bearer), " was made for another server, or before this one lost its state; ",
       HowToRenew(bearer)));
 }
 
-absl::Status CheckEndOf(const Bearer& bearer, absl::Time now) {
+absl::Status CheckTokenExpiry(const Bearer& bearer, absl::Time now) {
   if (now < bearer.ends) return absl::OkStatus();
   return absl::UnauthenticatedError(
-      absl::StrCat(Name(bearer), " ended at ",
+      absl::StrCat(Name(bearer), " expired at ",
                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", bearer.ends, absl::UTCTimeZone()),
                    "; ", HowToRenew(bearer)));
 }

@@ -1,8 +1,9 @@
-// Tokens that say whose they are. A server's own token is its administrators'. Everyone who has it
-// can make tokens of one user, of one part of a job or of those who only look from it: what they
-// say, and an HMAC-SHA256 of that with the server's token as the key, so that the server knows them
-// without keeping a list. They say for which state of the server they were made, and fit no other
-// one: a server that lost its state counts its parts and jobs from 1 again. Pure; thread safe.
+// Tokens that name their owner. The server's own token belongs to its administrators. Everybody who
+// holds it can derive tokens for one user, for one part of a job (its allocation on one node) or
+// for read-only access: a claim, and an HMAC-SHA256 of the claim with the server's token as the
+// key, so that the server recognizes them without keeping a list. A token names the state of the
+// server for which it was made and is refused by any other, because a server that lost its state
+// counts its parts and jobs from 1 again. Pure; thread safe.
 #ifndef CADRE_BASE_BEARER_TOKEN_H_
 #define CADRE_BASE_BEARER_TOKEN_H_
 
@@ -16,59 +17,57 @@
 
 namespace cadre {
 
-// A user's token and a read-only one are good for so long, where nothing else is asked for.
+// How long users' and read-only tokens are valid unless another lifetime is asked for.
 inline constexpr absl::Duration kTokenLifetime = absl::Hours(30 * 24);
 
 // The owner of a token.
 struct Bearer {
   enum class Kind { kAdministrator, kUser, kPart, kReader };
   Kind kind = Kind::kAdministrator;
-  // Of a user.
+  // Set for kUser.
   std::string user;
-  // Of a part.
+  // `part` and `job` are set for kPart.
   uint64_t part = 0;
   std::string job;
-  // Of all but an administrator: the state of the server that it is good for. 0: of a part, in the
-  // form of Cadre 0.2, which fits every state.
+  // The state of the server for which the token is valid; not set for an administrator.
   uint64_t server_id = 0;
-  // Likewise, if it names one: the fingerprint of the server's key (server_key.h).
+  // The fingerprint of the server's key (server_key.h), if the token names one; not set for an
+  // administrator.
   std::string server_key;
-  // Of a user and a reader: until then, in whole seconds. A part's ends with the part.
+  // Users' and read-only tokens expire then, in whole seconds. A part's token expires with the
+  // part.
   absl::Time ends = absl::InfiniteFuture();
 };
 
-// 1 to 64 letters, digits, '.', '-', '_' and '@'.
+// A name has 1 to 64 letters, digits, '.', '-', '_' and '@'.
 bool IsUserName(absl::string_view user);
 
-// `secret`: the server's own token. `ends` is cut to whole seconds.
+// `secret` is the server's own token. `ends` is cut to whole seconds.
 //
-// "user:alice:<16 hexadecimal digits of the server id>:<seconds since 1970>:<64 digits of the
-// server's key>:<64 more digits>". Without the key where the secret makes none.
+// Returns "user:alice:<16 hexadecimal digits of the server id>:<seconds since 1970>:<64 digits of
+// the server's key>:<64 more digits>", without the key if none can be made from the secret.
 std::string UserToken(absl::string_view secret, uint64_t server_id, absl::string_view user,
                       absl::Time ends);
-// "read:<server id>:<seconds>:<key>:<64 digits>". For who sees what all users see, and changes
-// nothing.
+// "read:<server id>:<seconds>:<key>:<64 digits>". Its holder sees what every user sees, and cannot
+// change anything.
 std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time ends);
-// "part:12:mnist:<server id>:<key>:<64 digits>". For the launcher of this part alone. Server id 0:
-// "part:12:mnist:<64 digits>", which a server of Cadre 0.2 wants.
+// "part:12:mnist:<server id>:<key>:<64 digits>". Only the launcher of this part gets it.
 std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
                       absl::string_view job);
 
-// Whether it says that it is a part's in that form; nothing is proved.
-bool IsPartTokenBefore(absl::string_view token);
+// The owner of the token, even if the token has expired; nullopt if this server did not sign it.
+std::optional<Bearer> VerifiedBearer(absl::string_view secret, absl::string_view token);
 
-// The token's owner, whether it is still good or not; nullopt: it is none of this server's.
-std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token);
+// The fingerprint of the key of the server for which the token was made, whether it is the server's
+// own token or one derived from it. Empty: it names none. It is for the holder of a token: it does
+// not verify the token, so a server must not rely on it.
+std::string ServerKeyInToken(absl::string_view token);
 
-// The fingerprint of the key of the server that the token is for, the server's own or one made from
-// it; empty: it names none. For who has the token, and not for who is shown it: nothing is proved.
-std::string ServerKeyNamedBy(absl::string_view token);
-
-// OK, or UNAUTHENTICATED with what is wrong with the token and how one gets another: it is of
-// another state of the server than `server_id`.
-absl::Status CheckServerOf(const Bearer& bearer, uint64_t server_id);
-// Likewise: it has ended.
-absl::Status CheckEndOf(const Bearer& bearer, absl::Time now);
+// OK, or UNAUTHENTICATED if the token was made for another state of the server than `server_id`.
+// The message says what is wrong and how one gets another token.
+absl::Status CheckTokenServer(const Bearer& bearer, uint64_t server_id);
+// Likewise UNAUTHENTICATED if the token has expired.
+absl::Status CheckTokenExpiry(const Bearer& bearer, absl::Time now);
 
 }  // namespace cadre
 

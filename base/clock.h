@@ -8,23 +8,23 @@
 
 namespace cadre {
 
-// CLOCK_MONOTONIC: unmoved by changes of the wall clock; stands still while the machine sleeps.
+// CLOCK_MONOTONIC: changes of the wall clock do not affect it; it stops while the machine sleeps.
 inline MonoTime MonoNow() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return MonoTime::FromMicros(int64_t{now.tv_sec} * 1000000 + now.tv_nsec / 1000);
 }
 
-// CLOCK_BOOTTIME: goes on while the machine sleeps. Its moments are compared with one another only,
-// in all processes of the machine.
+// CLOCK_BOOTTIME: it continues while the machine sleeps. Its times may be compared with one another
+// only, but across all processes of the machine.
 inline MonoTime BootNow() {
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
   return MonoTime::FromMicros(int64_t{now.tv_sec} * 1000000 + now.tv_nsec / 1000);
 }
 
-// For how long the machine has slept so far: how much later BootNow() is than MonoNow(). Not more
-// than that, by however much is between the two readings.
+// How long the machine has slept so far: BootNow() - MonoNow(). BootNow() is read first, so that
+// the result is too small, and never too large, by the time between the two readings.
 inline absl::Duration TimeAsleep() {
   const MonoTime boot = BootNow();
   return boot - MonoNow();

@@ -1,4 +1,4 @@
-// Which errors say that a disk, a quota or a file system's inodes are used up.
+// Tells which errors mean that a disk, a quota or a file system's inodes are used up.
 #ifndef CADRE_BASE_DISK_FULL_H_
 #define CADRE_BASE_DISK_FULL_H_
 
@@ -6,7 +6,8 @@
 
 namespace cadre {
 
-// Of an errno. It may pass, and is no reason to end a worker whose log it is.
+// `error` is an errno. The condition may pass, and is no reason to end the worker whose log it
+// hits.
 inline bool IsDiskFull(int error) { return error == ENOSPC || error == EDQUOT; }
 
 }  // namespace cadre

@@ -10,10 +10,10 @@
 
 namespace cadre {
 
-// Ten years: longer ones could overflow the clock's microseconds once added to each other.
+// Ten years. Sums of longer durations could overflow the microseconds of MonoTime.
 inline constexpr int64_t kMaxDurationSeconds = int64_t{10} * 365 * 24 * 3600;
 
-// Never negative and never longer than that, whatever a peer says.
+// The result is between 0 and kMaxDurationSeconds, whatever the peer sent.
 inline absl::Duration FromProto(const google::protobuf::Duration& duration) {
   const int64_t seconds = std::clamp<int64_t>(duration.seconds(), 0, kMaxDurationSeconds);
   const int32_t nanos = std::clamp<int32_t>(duration.nanos(), 0, 999999999);

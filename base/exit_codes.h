@@ -1,4 +1,5 @@
-// Exit statuses: those of `cadre` beside its workers' own, and what a worker may say with its.
+// Exit statuses of `cadre` other than those of its workers, and those with which a worker asks for
+// something.
 // The numbers are those of sysexits.h, timeout(1) and the shell.
 #ifndef CADRE_BASE_EXIT_CODES_H_
 #define CADRE_BASE_EXIT_CODES_H_
@@ -15,16 +16,17 @@ inline constexpr int kExitTryLater = 75;
 inline constexpr int kExitTimedOut = 124;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
-// And the signal's number.
+// The signal's number is added to it.
 inline constexpr int kExitSignalBase = 128;
 
-// By a worker: never start me again.
+// A worker exits with it to say that the job must never be restarted.
 inline constexpr int kExitNeverRestart = 93;
-// By a worker: I was asked for a checkpoint and have saved it: begin the next generation, with the
-// nodes that wait. It costs no restart. Unasked it is a failure like any other.
+// A worker exits with it after it was asked for a checkpoint and has saved one: the next generation
+// begins, with the nodes that wait to join. It costs no restart. A worker that was not asked has
+// failed.
 inline constexpr int kExitForNextGeneration = 94;
 
-// Of a status that waitpid gave for a process that has ended.
+// `wait_status` is what waitpid returned for a process that has ended.
 inline int ExitStatusOfWait(int wait_status) {
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status)
                                 : kExitSignalBase + WTERMSIG(wait_status);

@@ -1,4 +1,5 @@
-// Which generation: its number, and whose. A server that lost its state counts from 1 again.
+// Identifies a generation by its number and the server's state. A server that lost its state counts
+// from 1 again.
 #ifndef CADRE_BASE_GENERATION_ID_H_
 #define CADRE_BASE_GENERATION_ID_H_
 
@@ -7,7 +8,7 @@
 namespace cadre {
 
 struct GenerationId {
-  // One life of the server's state.
+  // Random for each state of the server; one that lost its state gets another.
   uint64_t server_id = 0;
   uint64_t number = 0;  // 0: none
 
@@ -18,7 +19,7 @@ struct GenerationId {
   friend bool operator!=(const GenerationId& a, const GenerationId& b) { return !(a == b); }
 };
 
-// What a NodeMessage or ServerMessage speaks of.
+// The generation to which a NodeMessage or a ServerMessage refers.
 template <typename Message>
 GenerationId GenerationOf(const Message& message) {
   return {message.server_id(), message.generation()};

@@ -16,7 +16,7 @@ std::string KeyedDigest(absl::string_view key, absl::string_view text) {
 }
 
 std::string DeriveKey(absl::string_view key, absl::string_view salt, absl::string_view purpose) {
-  // HKDF's first block, which is as long as what is wanted.
+  // HKDF's first block, which has all the bytes that are needed.
   return KeyedDigest(KeyedDigest(salt, key), absl::StrCat(purpose, "\x01"));
 }
 

@@ -11,12 +11,12 @@ namespace cadre {
 
 inline constexpr size_t kKeyedDigestBytes = 32;
 
-// kKeyedDigestBytes bytes, which only who knows `key` can compute. Compare with
+// Returns kKeyedDigestBytes bytes, which cannot be computed without `key`. Compare them with
 // EqualConstantTime() (token.h).
 std::string KeyedDigest(absl::string_view key, absl::string_view text);
 
-// kKeyedDigestBytes bytes for `purpose`, from which neither `key` nor those for other purposes or
-// with another `salt` can be told.
+// Returns kKeyedDigestBytes bytes for `purpose`. Neither `key` nor the keys for other purposes or
+// with another `salt` can be derived from them.
 std::string DeriveKey(absl::string_view key, absl::string_view salt, absl::string_view purpose);
 
 }  // namespace cadre

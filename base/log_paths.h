@@ -15,11 +15,11 @@ namespace cadre {
 inline constexpr char kRunPrefix[] = "run_";
 inline constexpr char kGenerationPrefix[] = "generation_";
 inline constexpr char kRankPrefix[] = "rank_";
-// A process that stands by has this instead of a rank's. Its own number follows.
+// A standby process has this and its own number in place of a rank.
 inline constexpr char kStandbyPrefix[] = "standby_";
 
-// <job>/run_<run>, as v1::JobStatus names runs; without a run, of a job that no server ever knew,
-// <job>.
+// <job>/run_<run>, with the name of the run as in v1::JobStatus; <job> alone if the run has no
+// name, because its job never reached a server.
 inline std::string RunSubdirectory(const std::string& job, const std::string& run) {
   return run.empty() ? job : absl::StrCat(job, "/", kRunPrefix, run);
 }
@@ -28,14 +28,14 @@ inline std::string GenerationSubdirectory(uint64_t generation) {
   return absl::StrCat(kGenerationPrefix, generation);
 }
 
-// Below a run's.
+// Relative to the run's directory.
 inline std::string RankSubdirectory(uint64_t generation, uint64_t rank) {
   return absl::StrCat(kGenerationPrefix, generation, "/", kRankPrefix, rank);
 }
 
-// Beside a log file: when what is in it was written. A line of each second in which a worker wrote,
-// "1764381600123 4096\n": what begins at this byte came at this time, in milliseconds since 1970,
-// or within kLogTimeStepMs after it.
+// The file beside a log file that says when its content was written. It has at most one line for
+// each second: "1764381600123 4096\n" says that the bytes from offset 4096 on were written at this
+// time in milliseconds since 1970, or within kLogTimeStepMs after it.
 inline std::string LogTimesPath(absl::string_view log_path) {
   return absl::StrCat(absl::StripSuffix(log_path, ".log"), ".times");
 }

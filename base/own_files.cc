@@ -1,30 +1,38 @@
+// Opens files and directories that belong to this user, in places where other users may write too.
 #include "base/own_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 
 namespace cadre {
 namespace {
 
-// As the kernel.
+// The kernel's limit of symbolic links in one path.
 constexpr int kMostLinks = 40;
 constexpr mode_t kEverybodyWrites = 002;
 constexpr size_t kMostMountsBytes = 4 << 20;
@@ -54,8 +62,8 @@ std::string ReadAll(const char* path, size_t limit) {
   return text;
 }
 
-// In a user namespace that knows few users, root's files look like everybody else's: as this user's
-// who stands for all that are unknown. -1: all are known.
+// Returns the id of the overflow user, which a user namespace shows as the owner of the files of
+// all users that it does not map, root among them; -1: all users are mapped.
 int64_t UnknownUser() {
   static const int64_t user = [] {
     const std::vector<std::string> map =
@@ -77,18 +85,19 @@ bool IsTrustedLink(const struct stat& link, const struct stat& in) {
   return static_cast<int64_t>(link.st_uid) == UnknownUser() && (in.st_mode & kEverybodyWrites) == 0;
 }
 
-// What a path led to.
+// The file or directory to which a path led.
 struct Place {
   ScopedFd fd;       // opened with O_PATH
-  std::string path;  // for messages: where links led to, without them
+  std::string path;  // its path without symbolic links, for messages
   struct stat info = {};
 };
 
 struct Way {
-  // Parts that are missing are made with it, as directories. `whole`: what is made, for messages.
+  // If set, missing parts of the path are made as directories with this mode. `whole` is the path
+  // that is to be made, for messages.
   std::optional<mode_t> make;
   std::string whole;
-  // Others' links are followed, and whoever made one is noted.
+  // Whether links of other users are followed; then the user who made one is remembered.
   bool follow_others = false;
 };
 
@@ -97,7 +106,7 @@ absl::Status CheckMount(const struct stat& info, dev_t before, const std::string
   const int64_t user = UserOfFuse(ReadAll("/proc/self/mountinfo", kMostMountsBytes), info.st_dev);
   if (user < 0 || user == 0 || user == static_cast<int64_t>(geteuid())) return absl::OkStatus();
   return Refused(absl::StrCat(path, " lies on a file system that user ", user,
-                              " serves (FUSE), who can make anything of it: choose another place"));
+                              " serves (FUSE) and may change at will: choose another place"));
 }
 
 class Walker {
@@ -113,7 +122,7 @@ class Walker {
     return path[0] == '/' ? ToRoot() : To(".", "");
   }
 
-  // Through all that is left.
+  // Walks through all that is left of the path.
   absl::Status Go() {
     while (!left_.empty()) {
       const std::string name = std::move(left_.front());
@@ -125,7 +134,7 @@ class Walker {
     return absl::OkStatus();
   }
 
-  // To the directory in which the last name of the path lies, which is not looked at.
+  // Walks to the directory that contains the last name of the path, and does not look at that name.
   absl::StatusOr<std::string> GoToParent() {
     if (left_.empty() || left_.back() == "..") {
       errno = EISDIR;
@@ -144,7 +153,7 @@ class Walker {
   }
   const Place& at() const { return at_; }
 
-  // The file that it has come to, under the name by which it came.
+  // Opens the file to which the walk came, by the name under which it was reached.
   ScopedFd OpenFound(int flags) const {
     ScopedFd file(openat(parent_.get(), name_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC));
     struct stat info;
@@ -181,7 +190,7 @@ class Walker {
     const std::string path = Below(name);
     ScopedFd next = Open(name);
     if (!next.ok() && errno == ENOENT && way_.make.has_value()) {
-      // Where a disk is not mounted nothing is made in its place.
+      // A link may lead to a disk that is not mounted; then nothing is made in its place.
       if (of_link) {
         return absl::FailedPreconditionError(absl::StrCat("cannot make directory ", way_.whole,
                                                           ": ", link_, ", which is not there"));
@@ -243,12 +252,13 @@ class Walker {
   ScopedFd parent_;
   std::string name_;
   int links_ = 0;
-  size_t of_link_ = 0;  // the first so many that are left are of a link's text
-  std::string link_;    // the last one, in words
+  size_t of_link_ = 0;  // how many of the names that are left come from a link
+  std::string link_;    // the last link, in words
 };
 
-// Where all files get another owner than the one who makes them (NFS that trusts no root, a mount
-// of one user's): what this process makes there has that one, too.
+// Some file systems give all files another owner than the process that makes them: NFS with root
+// squashed, or a mount that belongs to one user. Whether a file that this process makes in the
+// directory gets that owner too.
 bool MakesFilesOf(uid_t owner, int directory) {
   const std::string name = absl::StrCat(".cadre-", RandomToken().substr(0, 16));
   const ScopedFd probe(
@@ -267,7 +277,7 @@ absl::Status CheckOwnDirectory(const Place& place) {
   }
   if (!IsOwn(place.info, geteuid()) && !MakesFilesOf(place.info.st_uid, place.fd.get())) {
     return Refused(absl::StrCat("directory ", place.path, " belongs to user ", place.info.st_uid,
-                                ", who could make anything of what is in it: choose another one, "
+                                ", who could replace what is in it: choose another one, "
                                 "or remove it"));
   }
   if ((place.info.st_mode & kEverybodyWrites) != 0) {
@@ -371,7 +381,7 @@ absl::StatusOr<ScopedFd> OpenFileToRead(const std::string& path) {
 
 int64_t UserOfFuse(absl::string_view mounts, dev_t device) {
   const std::string number = absl::StrCat(major(device), ":", minor(device));
-  // 36 25 0:32 / /mnt rw,nosuid - fuse.sshfs host: rw,user_id=1000,group_id=1000
+  // A line looks so: 36 25 0:32 / /mnt rw,nosuid - fuse.sshfs host: rw,user_id=1000,group_id=1000
   for (const absl::string_view line : absl::StrSplit(mounts, '\n', absl::SkipEmpty())) {
     const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ');
     if (fields.size() < 4 || fields[2] != number) continue;

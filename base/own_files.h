@@ -1,20 +1,23 @@
 // Opens directories and files of this user in places to which other users may write: a shared log
-// directory, /tmp, a project's folder. A path is only a name there; somebody else may have made
-// what it leads to, or put a link in its way. So each part of it is opened by descriptor:
+// directory, /tmp, a project's folder. Another user may have made the file that a path leads to, or
+// put a symbolic link in its way. So each part of a path is opened by descriptor:
 //
-//   symbolic links       are followed where root or this user made them
-//   mounts of FUSE       are entered where root or this user mounted them: who serves one says
-//                        himself who owns what is in it
-//   an own directory     belongs to this user or root, and not everybody may write to it. Groups
-//                        may: whoever lets one write trusts its members with names, not content
-//   an own file          is a regular one of this user or root in an own directory, under that name
-//                        itself. It has no second name where it is to be written to
+//   symbolic links       are followed if root or this user made them
+//   mounts of FUSE       are entered if root or this user mounted them: the process that serves a
+//                        mount reports the owners of its files itself
+//   an own directory     belongs to this user or root, and is not writable by everybody. It may be
+//                        writable by its group: members of the group can then change names in it,
+//                        but not the content of files
+//   an own file          is a regular file of this user or root in an own directory; its name there
+//                        is no link. If it is to be written to, it must have no second name
 //
-// Directories above an own one may be anybody's. Their owners can move away what is below, which
-// the next one who opens it is told; they cannot make it lead to anything that is not this user's.
+// Directories above an own one may belong to any user. Their owners can move away what is below,
+// and then opening it fails with an error; they cannot make the path lead to a file of another
+// user.
 //
-// Errors: PERMISSION_DENIED with errno EPERM: that is not so; the message says what, where, and
-// what to do. Others: errno's. Nothing waits for a FIFO. Blocks on the file system; thread safe.
+// Errors: PERMISSION_DENIED with errno EPERM if one of these rules is broken; the message says
+// which, where, and what to do. Other errors are errno's. No call waits for a FIFO. Calls block on
+// the file system. Thread safe.
 #ifndef CADRE_BASE_OWN_FILES_H_
 #define CADRE_BASE_OWN_FILES_H_
 
@@ -31,31 +34,33 @@
 
 namespace cadre {
 
-// An own directory that is there, for reading.
+// Opens an own directory that exists, for reading.
 absl::StatusOr<ScopedFd> OpenOwnDirectory(const std::string& path);
 
-// The own directory place/below; each part of `below` is own too. What is missing is made, and is
-// never open to everybody for writing. `place` may be anybody's.
+// Opens the own directory place/below; each directory of `below` is own too. Missing directories
+// are made, never writable by everybody. `place` may belong to any user.
 absl::StatusOr<ScopedFd> MakeOwnDirectory(const std::string& place, absl::string_view below,
                                           mode_t mode = 0777);
 
-// Makes the directory and those above it where they are missing. It may be anybody's.
+// Makes the directory, and those above it, if they are missing. They may belong to any user.
 absl::Status MakeDirectories(const std::string& path, mode_t mode = 0777);
 
-// An own file, opened as open(2) has it. O_TRUNC is done once it is known to be own.
+// Opens an own file with the flags and mode of open(2). O_TRUNC takes effect only after the file is
+// known to be own.
 absl::StatusOr<ScopedFd> OpenOwnFile(const std::string& path, int flags, mode_t mode = 0666);
 
-// A regular file of anybody's for reading. Where somebody else's links lead to it, it is theirs as
-// well: they cannot make this user read what they may not.
+// Opens a regular file of any user for reading. If a symbolic link of another user leads to it, the
+// file must belong to that user too: otherwise the link could make this user read files that its
+// owner may not read.
 absl::StatusOr<ScopedFd> OpenFileToRead(const std::string& path);
 
-// Of what has been opened by descriptor already: belongs to this user or root.
+// Whether a file that has been opened by descriptor belongs to this user or root.
 inline bool IsOwn(const struct stat& info, uid_t self) {
   return info.st_uid == self || info.st_uid == 0;
 }
 
-// The user who mounted the FUSE file system on `device`; -1: it is none, or not known. `mounts`: as
-// /proc/self/mountinfo.
+// The user who mounted the FUSE file system on `device`; -1: it is no FUSE file system, or the user
+// is not known. `mounts` is the content of /proc/self/mountinfo.
 int64_t UserOfFuse(absl::string_view mounts, dev_t device);
 
 }  // namespace cadre

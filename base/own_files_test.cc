@@ -1,9 +1,10 @@
-// What other users make of the places in which this one's files lie. As root it makes files of
-// others; without that much of it is skipped.
+// Tests what other users can do in the places in which this user's files lie. Much of it needs
+// root, which can make files of other users, and is skipped otherwise.
 #include "base/own_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -11,18 +12,24 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "base/user_directory.h"
 
 namespace cadre {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+namespace fs = std::filesystem;
 
 constexpr uid_t kOther = 64123, kThird = 64124;
 
@@ -36,7 +43,7 @@ class OwnFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(mkdtemp(path_.data()), nullptr);
-    // As /tmp.
+    // Everybody may make files there, as in /tmp.
     shared_ = path_ + "/shared";
     ASSERT_TRUE(fs::create_directory(shared_));
     ASSERT_EQ(chmod(shared_.c_str(), 01777), 0);
@@ -66,7 +73,7 @@ class OwnFilesTest : public ::testing::Test {
     return StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(why));
   }
 
-  // Where others may pass.
+  // Other users may pass through this directory.
   std::string path_ = "/tmp/cadre_own_files_XXXXXX";
   std::string shared_;
 };
@@ -130,13 +137,15 @@ TEST_F(OwnFilesTest, WhereEverybodyMayWriteNothingIsOwn) {
     const std::string open = Directory(absl::StrCat("open", mode), geteuid(), mode);
     EXPECT_THAT(OpenOwnDirectory(open), IsRefused("everybody may write to directory " + open));
     EXPECT_THAT(Append(open + "/log"), IsRefused("chmod o-w"));
-    // A place may be: what is below is own.
+    // A directory that holds own directories may be writable by everybody.
     EXPECT_OK(MakeOwnDirectory(open, "job"));
   }
-  // A project's folder: its group is trusted with names.
+  // A project's folder may be writable by its group, which is trusted with names.
   EXPECT_OK(OpenOwnDirectory(Directory("project", geteuid(), 02775)));
 }
 
+// Fault (access): Another user has made a job's directory in a shared log directory first -> The
+// job is refused, and the error names the owner
 TEST_F(OthersFilesTest, AJobsDirectoryThatAnotherMadeFirstIsRefused) {
   const std::string job = Directory("job", kOther, 0777);
   Directory("job/generation_1", kOther, 0777);
@@ -145,11 +154,13 @@ TEST_F(OthersFilesTest, AJobsDirectoryThatAnotherMadeFirstIsRefused) {
               IsRefused(absl::StrCat("directory ", job, " belongs to user ", kOther)));
   EXPECT_THAT(Append(job + "/generation_1/stdout.log"), IsRefused("belongs to user"));
   EXPECT_EQ(Content(path_ + "/profile"), "mine\n");
-  // Nor a part of it: what is named last is own, what is above it is not.
+  // A part of the path must be own too: here the last directory is own and the one above it is not.
   Directory("job/own");
   EXPECT_THAT(MakeOwnDirectory(shared_, "job/own"), IsRefused(job + " belongs"));
 }
 
+// Fault (access): Another user has put symbolic or hard links into a shared log directory ->
+// Nothing is written through them
 TEST_F(OthersFilesTest, OthersLinksAreNotFollowedWhereverTheyAre) {
   const std::string home = Directory("home");
   const std::string theirs = Directory("theirs", kOther, 0755);
@@ -160,7 +171,7 @@ TEST_F(OthersFilesTest, OthersLinksAreNotFollowedWhereverTheyAre) {
     EXPECT_THAT(MakeOwnDirectory(link, "job"), IsRefused("is a link"));
   }
   EXPECT_TRUE(fs::is_empty(home));
-  // What is theirs above is no danger to what is own below.
+  // A directory of another user above an own one is no danger.
   Directory("theirs/mine");
   EXPECT_OK(Append(theirs + "/mine/log"));
 }
@@ -184,7 +195,7 @@ TEST_F(OthersFilesTest, WhoReadsFollowsOthersLinksToTheirOwnFilesAlone) {
   EXPECT_THAT(OpenFileToRead(job + "/secret"), IsRefused("made, to a file of user 0"));
   Link("/proc/self/environ", job + "/environ", kOther);
   EXPECT_THAT(OpenFileToRead(job + "/environ"), IsRefused("environ"));
-  // One that goes through a third one's.
+  // The second link leads through a link of a third user.
   Link("log", job + "/thirds", kThird);
   Link("thirds", job + "/both", kOther);
   EXPECT_THAT(OpenFileToRead(job + "/both"), IsRefused("is a link"));
@@ -222,5 +233,108 @@ TEST(UserOfFuseTest, IsReadFromTheListOfMounts) {
   EXPECT_EQ(UserOfFuse(mounts, makedev(0, 99)), -1);
 }
 
+class UserDirectoryTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(mkdtemp(path_.data()), nullptr); }
+  void TearDown() override {
+    std::filesystem::remove_all(path_);
+    for (const auto& [name, value] : before_) {
+      if (value.has_value()) setenv(name, value->c_str(), 1);
+      if (!value.has_value()) unsetenv(name);
+    }
+  }
+  static std::optional<std::string> Variable(const char* name) {
+    const char* const value = getenv(name);
+    return value == nullptr ? std::nullopt : std::make_optional<std::string>(value);
+  }
+  // Nothing can be created below a file, not even by root.
+  std::string File() const {
+    const std::string file = path_ + "/file";
+    std::ofstream(file) << "x";
+    chmod(file.c_str(), 0700);
+    return file;
+  }
+
+  std::string path_ = testing::TempDir() + "/user_XXXXXX";
+  // The values to restore after a test changed them.
+  const std::map<const char*, std::optional<std::string>> before_ = {
+      {"HOME", Variable("HOME")}, {"XDG_RUNTIME_DIR", Variable("XDG_RUNTIME_DIR")}};
+};
+
+TEST_F(UserDirectoryTest, WhereNoneCanBeMadeTheVariableToSetIsSaid) {
+  setenv("XDG_RUNTIME_DIR", File().c_str(), 1);
+  EXPECT_THAT(std::string(RuntimeDirectory().status().message()),
+              AllOf(StartsWith("cannot make " + File() + "/cadre-"),
+                    EndsWith("; set XDG_RUNTIME_DIR to a directory of yours")));
+  setenv("HOME", File().c_str(), 1);
+  EXPECT_THAT(std::string(HomeDirectory().status().message()),
+              AllOf(StartsWith("cannot make " + File() + "/.cadre: "),
+                    EndsWith("; set HOME to a directory of yours")));
+}
+
+TEST_F(UserDirectoryTest, WithoutHOMEThePasswordEntryHasIt) {
+  const passwd* const entry = getpwuid(geteuid());
+  ASSERT_NE(entry, nullptr);
+  const std::string home = entry->pw_dir;
+  setenv("HOME", path_.c_str(), 1);
+  EXPECT_EQ(UserHome(), path_);
+  for (const bool set : {true, false}) {
+    if (set) setenv("HOME", "", 1);
+    if (!set) unsetenv("HOME");
+    EXPECT_EQ(UserHome(), home);
+  }
+  setenv("HOME", "no/path", 1);
+  EXPECT_THAT(HomeDirectory(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// Any user can make /tmp/cadre-<uid> before its user does.
+//
+// Fault (access): Another user has made `/tmp/cadre-UID` -> A directory with a random name is used,
+// which all processes of the user find
+TEST_F(UserDirectoryTest, WhereAnotherUserMadeItFirstAnotherIsFoundByAll) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const std::string home = path_ + "/home", shared = path_ + "/shared";
+  ASSERT_EQ(mkdir(home.c_str(), 0700), 0);
+  ASSERT_EQ(mkdir(shared.c_str(), 01777), 0);
+  setenv("HOME", home.c_str(), 1);
+  setenv("XDG_RUNTIME_DIR", shared.c_str(), 1);
+  const std::string taken = shared + "/cadre-0";
+  ASSERT_EQ(mkdir(taken.c_str(), 0700), 0);
+  ASSERT_EQ(chown(taken.c_str(), 64123, -1), 0);
+  EXPECT_EQ(FindUserDirectoryIn(shared), "");
+  testing::internal::CaptureStderr();
+  const auto instead = RuntimeDirectory();
+  ASSERT_OK(instead);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              StartsWith("cadre: " + taken + " belongs to another user, so " + *instead));
+  EXPECT_THAT(*instead, StartsWith(taken + "-"));
+  EXPECT_EQ(RuntimeDirectory().value_or(""), *instead);
+  EXPECT_EQ(FindUserDirectoryIn(shared), *instead);
+  // The other user has put a link in its place, and the recorded directory may have been made by
+  // them.
+  ASSERT_EQ(rmdir(taken.c_str()), 0);
+  ASSERT_EQ(symlink(home.c_str(), taken.c_str()), 0);
+  ASSERT_EQ(lchown(taken.c_str(), 64123, -1), 0);
+  ASSERT_EQ(chown(instead->c_str(), 64123, -1), 0);
+  const auto later = RuntimeDirectory();
+  ASSERT_OK(later);
+  EXPECT_NE(*later, *instead);
+  EXPECT_EQ(FindUserDirectoryIn(shared), *later);
+  // The name cannot be recorded if the home directory is missing.
+  setenv("HOME", File().c_str(), 1);
+  EXPECT_THAT(RuntimeDirectory(), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(UserDirectoryTest, WhatIsNotThisUsersAloneIsRefused) {
+  setenv("XDG_RUNTIME_DIR", path_.c_str(), 1);
+  ASSERT_OK(RuntimeDirectory());
+  ASSERT_EQ(chmod((*RuntimeDirectory()).c_str(), 0755), 0);
+  EXPECT_THAT(RuntimeDirectory(),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       EndsWith("remove or rename it, or set XDG_RUNTIME_DIR to another directory "
+                                "of yours")));
+}
+
 }  // namespace
+
 }  // namespace cadre

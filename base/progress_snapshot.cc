@@ -14,7 +14,7 @@
 namespace cadre {
 namespace {
 
-// A worker may write any number there; its clock begins at 0.
+// The worker may write any number into its page, and MonoTime begins at 0.
 MonoTime TimeOf(int64_t micros) { return MonoTime::FromMicros(std::max<int64_t>(micros, 0)); }
 
 absl::StatusOr<ProgressSnapshot> Take(const ProgressPageWords& words, const std::string& path) {

@@ -1,5 +1,6 @@
-// What a worker wrote into its progress page (worker_runtime/progress/progress_page.h), as anybody
-// on the node reads it: while the worker runs, when it is stopped, and after its death. Any thread.
+// A snapshot of a worker's progress page (worker_runtime/progress/progress_page.h). Any process of
+// the node may read one: while the worker runs, when it is stopped, and after its death. Any
+// thread.
 #ifndef CADRE_BASE_PROGRESS_SNAPSHOT_H_
 #define CADRE_BASE_PROGRESS_SNAPSHOT_H_
 
@@ -16,7 +17,7 @@
 namespace cadre {
 
 inline constexpr size_t kProgressPageBytes = 4096;
-// Collectives that the page remembers.
+// The page keeps the records of this many collectives.
 inline constexpr size_t kCollectivesInPage = 64;
 
 enum class WorkerPhase : uint32_t { kStarting, kForward, kBackward, kWaiting, kBetween, kFailed };
@@ -44,7 +45,7 @@ struct ProgressSnapshot {
   int pid = 0;
   WorkerPhase phase = WorkerPhase::kStarting;
   int64_t step = 0;
-  // Of kWaiting; else -1.
+  // Set in phase kWaiting; otherwise -1.
   int bucket = -1;
   // When the phase began, on the machine's CLOCK_MONOTONIC.
   MonoTime since;
@@ -52,7 +53,8 @@ struct ProgressSnapshot {
   std::vector<CollectiveRecord> collectives;
 };
 
-// The page as it lies in the file. Each word is stored at once, with no order between them.
+// The page as it is laid out in the file. Each word is stored atomically; there is no order between
+// words.
 struct ProgressPageWords {
   static constexpr uint64_t kMagic = 0x0167617050726443;  // "CdrPpag", format 1
 
@@ -86,21 +88,23 @@ static_assert(sizeof(ProgressPageWords) <= kProgressPageBytes, "all of it is in 
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between processes");
 
 std::string ProgressPagePath(const std::string& directory, uint64_t generation, int rank);
-// CADRE_PROGRESS_FILE of a worker: any program shows progress by touching it.
+// The path of CADRE_PROGRESS_FILE: any program reports progress by touching that file.
 std::string ProgressFilePath(const std::string& directory, uint64_t generation, int rank);
-// CADRE_STACK_FILE of a worker: a Python program's stacks, when its agent asks for them.
+// The path of CADRE_STACK_FILE: a Python worker writes its stacks there when its agent asks for
+// them.
 std::string StackFilePath(const std::string& directory, uint64_t generation, int rank);
 
-// Appears in that directory when the generation's workers are to save and begin the next one
-// (CADRE_CHECKPOINT_FILE).
+// The path of CADRE_CHECKPOINT_FILE. The file appears when the workers of the generation should
+// save a checkpoint and begin the next generation.
 std::string CheckpointFilePath(const std::string& directory, uint64_t generation);
 
-// A folder in memory in which the workers of that directory's agent may keep checkpoints, over all
-// generations (CADRE_CHECKPOINT_MEMORY).
+// The path of CADRE_CHECKPOINT_MEMORY: a directory in memory in which the workers of an agent may
+// keep checkpoints across generations.
 std::string CheckpointMemoryPath(const std::string& directory);
 
-// Takes microseconds and does not map the file: what its owner does to it cannot hurt the reader.
-// NOT_FOUND: there is no such file. DATA_LOSS: it is no such page; says why.
+// Takes microseconds. The file is read and not mapped, so that its owner cannot crash the reader by
+// truncating it. NOT_FOUND: there is no such file. DATA_LOSS: the file is no such page; the message
+// says why.
 absl::StatusOr<ProgressSnapshot> ReadProgressPage(const std::string& path);
 
 // "waits for bucket 2", "is in the forward pass".

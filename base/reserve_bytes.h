@@ -1,4 +1,4 @@
-// Room for a file's bytes, also where signals come.
+// Reserves room for a file's bytes, also in processes that receive signals.
 #ifndef CADRE_BASE_RESERVE_BYTES_H_
 #define CADRE_BASE_RESERVE_BYTES_H_
 
@@ -10,10 +10,11 @@
 
 namespace cadre {
 
-// As posix_fallocate() from the beginning, and like it returns an error's number. On a file in
-// memory that ends with EINTR at any signal that is handled, on older kernels, and gives back what
-// it had: it goes on in pieces that are done between two signals of a timer. Not in pieces from the
-// start, which would fill the memory before they find that the whole does not fit.
+// Works like posix_fallocate() from offset 0 and likewise returns an errno. On older kernels that
+// call fails with EINTR at any handled signal if the file is in memory, and releases what it had
+// reserved; then this function continues in pieces small enough to finish between two signals of a
+// timer. It does not begin with pieces, because they would fill the memory before it is known that
+// the whole does not fit.
 template <typename Allocate>
 int ReserveBytes(int fd, uint64_t bytes, const Allocate& allocate) {
   constexpr uint64_t kLargestPiece = uint64_t{64} << 20;

@@ -22,6 +22,8 @@ TEST(ReserveBytesTest, TheFileHasThem) {
   EXPECT_EQ(ReserveBytes(-1, 1), EBADF);
 }
 
+// Fault (checkpoint): A timer's signals interrupt the reservation of memory for a state or a
+// communicator -> Memory is reserved in pieces that are done between two signals
 TEST(ReserveBytesTest, UnderATimersSignalsItGoesOnInSmallerPieces) {
   for (const off_t fits : {1000 * kMiB, 64 * kMiB, 5 * kMiB, 1 * kMiB}) {
     off_t end = 0;
@@ -30,7 +32,7 @@ TEST(ReserveBytesTest, UnderATimersSignalsItGoesOnInSmallerPieces) {
       EXPECT_EQ(fd, 7);
       EXPECT_EQ(at, end) << "one behind the other";
       if (++calls > 2000) return ECANCELED;
-      // What takes longer is always interrupted, and what does not sometimes.
+      // A larger piece is always interrupted, a smaller one sometimes.
       if (size > fits || calls % 3 == 0) return EINTR;
       end = at + size;
       return 0;

@@ -1,5 +1,5 @@
 // GoogleTest matchers for absl::Status and absl::StatusOr, which Abseil 20220623 does not have, and
-// for what is alike: worker_runtime's Status and Result.
+// for worker_runtime's Status and Result.
 #ifndef CADRE_BASE_STATUS_MATCHERS_H_
 #define CADRE_BASE_STATUS_MATCHERS_H_
 
@@ -12,7 +12,7 @@
 
 namespace cadre {
 
-// Of what has a status, or is one.
+// The argument is a status or has one.
 template <typename T>
 auto StatusOf(const T& result) -> decltype(result.status()) {
   return result.status();
@@ -28,8 +28,8 @@ MATCHER(IsOk, negation ? "is not OK" : "is OK") {
   return StatusOf(arg).ok();
 }
 
-// EXPECT_THAT(Open(path), StatusIs(StatusCode::kNotFound, HasSubstr("no such"))); by number, so
-// that code and status may be of two libraries.
+// EXPECT_THAT(Open(path), StatusIs(StatusCode::kNotFound, HasSubstr("no such"))); the codes are
+// compared by number, so that `code` and the status may be of two libraries.
 MATCHER_P2(StatusIs, code, message, "") {
   *result_listener << StatusOf(arg).ToString();
   return static_cast<int>(StatusOf(arg).code()) == static_cast<int>(code) &&

@@ -13,12 +13,12 @@
 
 namespace cadre {
 
-// Waits until `holds()`, `limit` at most; whether it holds. Whoever makes it hold notifies
-// `changed`. The lock is let go meanwhile.
+// Waits until `holds()` is true, for `limit` at most, and returns whether it is true. The code that
+// makes it true must notify `changed`. The lock is released while it waits.
 template <typename Holds>
 bool WaitFor(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
              absl::Duration limit, Holds holds) {
-  // Later moments may not exist.
+  // Later times may overflow the clock.
   const absl::Duration some = std::clamp(limit, absl::ZeroDuration(), absl::Hours(24 * 365));
   return changed.wait_until(
       lock, std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(some), holds);

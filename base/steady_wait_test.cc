@@ -13,7 +13,7 @@ namespace {
 
 constexpr long kHour = 3600;
 
-// A thread that waits for something, or for so long.
+// A thread that waits for a condition, for `limit` at most.
 class Waiter {
  public:
   explicit Waiter(absl::Duration limit)
@@ -22,7 +22,7 @@ class Waiter {
           waits_ = true;
           holds_ = WaitFor(changed_, lock, limit, [this] { return came_; });
         }) {
-    // It has the lock from then on until it waits.
+    // The thread holds the lock from then until it waits.
     for (bool waits = false; !waits;) {
       const std::lock_guard<std::mutex> lock(mutex_);
       waits = waits_;
@@ -68,7 +68,7 @@ TEST(SteadyWaitTest, AClockThatIsSetBackDoesNotMakeItLonger) {
 
 TEST(SteadyWaitTest, AClockThatIsSetForwardDoesNotEndIt) {
   Waiter waiter(absl::Hours(1));
-  // One of Abseil's waits shows when it would have.
+  // One of Abseil's waits shows when a wait by the wall clock ends.
   std::atomic<bool> ended{false};
   std::thread by_wall_clock([&ended] {
     absl::Notification().WaitForNotificationWithTimeout(absl::Hours(1));

@@ -1,5 +1,7 @@
+// Text for people, and UTF-8.
 #include "base/text.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -50,7 +52,7 @@ std::string EscapeControl(absl::string_view text) {
 }
 
 std::string OneLine(absl::string_view text, size_t limit) {
-  // One byte more than may stay, so that what was cut is seen.
+  // One byte more than the limit, so that Shortened notices the cut.
   return Shortened(EscapeControl(text.substr(0, limit + 1)), limit);
 }
 
@@ -109,6 +111,43 @@ std::string SignalText(int signal) {
 std::string ErrnoText(int error) {
   const char* const text = strerrordesc_np(error);
   return text == nullptr ? absl::StrCat("error ", error) : std::string(text);
+}
+
+size_t Utf8CharacterSize(absl::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong encodings, halves of UTF-16 pairs, and code points past the last one.
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return size;
+}
+
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t size = Utf8CharacterSize(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
+std::string ReplaceInvalidUtf8(absl::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const size_t size = Utf8CharacterSize(text);
+    absl::StrAppend(&valid, size == 0 ? "\xef\xbf\xbd" : text.substr(0, size));
+    text.remove_prefix(std::max<size_t>(size, 1));
+  }
+  return valid;
 }
 
 }  // namespace cadre

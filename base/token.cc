@@ -41,7 +41,7 @@ absl::Status CheckTokenFile(const struct stat& info, const std::string& path) {
         absl::StrCat("token file ", path, " belongs to user ", info.st_uid,
                      ", not to you: make a copy of your own with mode 600"));
   }
-  // Root may let a group read its file: that is how a cluster says who may submit.
+  // Root may let a group read its file: that is how a cluster controls who may submit jobs.
   const mode_t closed = info.st_uid == 0 ? 037 : 077;
   if ((info.st_mode & closed) != 0) {
     return absl::PermissionDeniedError(
@@ -56,7 +56,7 @@ absl::Status CheckTokenSize(size_t size, const std::string& path) {
                                                  " to ", kTokenBytesMax, " bytes"));
 }
 
-// gRPC carries the token as a header, which holds nothing else.
+// gRPC carries the token in a header, which allows only these characters.
 absl::Status CheckTokenCharacters(absl::string_view token, const std::string& path) {
   for (const char c : token) {
     if (absl::ascii_isprint(c)) continue;
@@ -68,7 +68,7 @@ absl::Status CheckTokenCharacters(absl::string_view token, const std::string& pa
   return absl::OkStatus();
 }
 
-// Up to `limit` bytes.
+// Reads up to `limit` bytes.
 absl::StatusOr<std::string> ReadUpTo(int fd, size_t limit, const std::string& path) {
   std::string content(limit, '\0');
   size_t size = 0;
@@ -93,9 +93,9 @@ absl::Status WriteAll(int fd, absl::string_view data, const std::string& path) {
   return absl::OkStatus();
 }
 
-// NFS and its like take what is written at first, and say later that there is no room for it. A
-// file system of this machine says so at once, and waiting for its disk would take most of the time
-// in which a launcher starts a job.
+// Whether write errors show only at fsync. NFS and similar file systems accept data first and
+// report later that there is no room. Local file systems report that at once, and waiting for their
+// disk would take most of a launcher's start time.
 bool SaysLaterWhatFails(int file) {
   struct statfs info;
   if (fstatfs(file, &info) != 0) return true;
@@ -103,7 +103,7 @@ bool SaysLaterWhatFails(int file) {
                    static_cast<unsigned>(info.f_type)) == std::end(kOwnFileSystems);
 }
 
-// A file that was not there, with mode 0600, that holds the token.
+// Creates the file, which must not exist, with mode 0600 and the token.
 absl::Status WriteNew(const std::string& path, absl::string_view token) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) return SystemError("create", path);
@@ -116,7 +116,7 @@ absl::Status WriteNew(const std::string& path, absl::string_view token) {
   return written;
 }
 
-// A new file beside `path` that holds the token; its name.
+// Writes the token to a new file beside `path`, and returns its name.
 absl::StatusOr<std::string> WriteTemporary(const std::string& path, absl::string_view token) {
   const std::string temporary = absl::StrCat(path, ".", RandomToken().substr(0, 16));
   RETURN_IF_ERROR(WriteNew(temporary, token));
@@ -142,7 +142,7 @@ std::string RandomToken() {
 }
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
-  // O_NONBLOCK: opening a pipe of that name must not wait.
+  // O_NONBLOCK: opening a FIFO of that name must not block.
   const ScopedFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file.ok()) {
     if (errno == ELOOP) {
@@ -164,7 +164,7 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
 absl::StatusOr<std::string> ReadTokenFrom(int fd) {
   constexpr char kName[] = "-";
   std::string token;
-  // Byte by byte: the rest belongs to another reader.
+  // Reads byte by byte, because what follows belongs to another reader.
   while (token.size() <= kTokenBytesMax) {
     ASSIGN_OR_RETURN(const std::string byte, ReadUpTo(fd, 1, kName));
     if (byte.empty() || byte == "\n") break;
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> SharedToken(const std::string& path) {
   absl::StatusOr<std::string> present = ReadTokenFile(path);
   if (present.ok() || !absl::IsNotFound(present.status())) return present;
   ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(path, RandomToken()));
-  // Unlike rename, link fails where another process was first, so all read the same token.
+  // Unlike rename, link fails if another process was first, so that all read the same token.
   const bool linked = link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST;
   const absl::Status failed = linked ? absl::OkStatus() : SystemError("create", path);
   unlink(temporary.c_str());

@@ -1,5 +1,5 @@
-// Random tokens that prove a caller belongs to a job or a user, and the files they live in. A token
-// is never printed, logged or put into an argument list. Thread safe.
+// Random tokens that prove that a caller belongs to a job or a user, and the files that hold them.
+// A token is never printed, logged or put into an argument list. Thread safe.
 #ifndef CADRE_BASE_TOKEN_H_
 #define CADRE_BASE_TOKEN_H_
 
@@ -19,30 +19,31 @@ inline constexpr size_t kTokenBytesMax = 4096;
 // 256 bits from the kernel, as 64 hexadecimal digits.
 std::string RandomToken();
 
-// The file's content without its trailing newline. The file must be a regular one, not a symbolic
-// link, belong to this user or root, and be closed to everyone else; root's may be read by a group.
+// Returns the file's content without its trailing newline. The file must be a regular one, no
+// symbolic link, belong to this user or root, and be closed to other users; root's may be readable
+// by a group.
 //   NOT_FOUND           no such file
 //   PERMISSION_DENIED   owner or mode are too open, or it cannot be read; the message says what to
 //                       do
 //   INVALID_ARGUMENT    no regular file, or of the wrong size
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
-// The first line that the descriptor gives, until its newline or end. Blocks until then.
+// Returns the first line that the descriptor yields, up to its newline or end. Blocks until then.
 //   INVALID_ARGUMENT    of the wrong size or characters
 absl::StatusOr<std::string> ReadTokenFrom(int fd);
 
 // Writes `token` to `path` with mode 0600, replacing it in one step.
 absl::Status WriteTokenFile(const std::string& path, absl::string_view token);
 
-// Writes `token` to a new file `path` with mode 0600. ALREADY_EXISTS: something is there, and stays
+// Writes `token` to a new file `path` with mode 0600. ALREADY_EXISTS: the path exists, and is left
 // as it is.
 absl::Status CreateTokenFile(const std::string& path, absl::string_view token);
 
-// The token in the file `path`: whoever asks first makes it, all others get the same one, also from
-// other machines where they share the file system.
+// Returns the token in the file `path`. The first caller creates it and all others get the same
+// one, also from other machines that share the file system.
 absl::StatusOr<std::string> SharedToken(const std::string& path);
 
-// Whether both are equal, in a time that depends on their lengths only.
+// Compares in a time that depends only on the lengths.
 bool EqualConstantTime(absl::string_view a, absl::string_view b);
 
 }  // namespace cadre

@@ -1,10 +1,11 @@
-// A file system that takes what is written, and says that there is no room for it afterwards.
+// Tests a file system that accepts writes and reports afterwards that there is no room.
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -17,30 +18,29 @@ namespace {
 constexpr int kNfs = 0x6969;
 constexpr int kExt4 = 0xef53;
 
-// What the directory's file system is taken for.
-int file_system = kNfs;
-int fsyncs = 0;
-// The next call of this kind finds the quota used up. The test has one thread.
-bool fsync_fails = false;
-bool close_fails = false;
+// The type that statfs reports for every file system; 0: the real one.
+std::atomic<int> file_system{0};
+std::atomic<int> fsyncs{0};
+// The next call of this kind fails because the quota is used up.
+std::atomic<bool> fsync_fails{false};
+std::atomic<bool> close_fails{false};
 
-int Result(long result, bool* fails) {
-  if (!*fails) return static_cast<int>(result);
-  *fails = false;
+int Result(long result, std::atomic<bool>* fails) {
+  if (!fails->exchange(false)) return static_cast<int>(result);
   errno = EDQUOT;
   return -1;
 }
 
 }  // namespace
 
-// Replace libc's.
+// Replace libc's, for every test of the program.
 extern "C" int fsync(int fd) {
   ++fsyncs;
   return Result(syscall(SYS_fsync, fd), &fsync_fails);
 }
 extern "C" int fstatfs(int fd, struct statfs* info) noexcept {
   const long result = syscall(SYS_fstatfs, fd, info);
-  info->f_type = file_system;
+  if (file_system != 0) info->f_type = file_system;
   return static_cast<int>(result);
 }
 extern "C" int close(int fd) { return Result(syscall(SYS_close, fd), &close_fails); }
@@ -50,14 +50,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class TokenDiskTest : public testing::TestWithParam<bool*> {
+class TokenDiskTest : public testing::TestWithParam<std::atomic<bool>*> {
  protected:
   TokenDiskTest() {
     std::string pattern = testing::TempDir() + "/token_XXXXXX";
     directory_ = mkdtemp(pattern.data());
     path_ = directory_ + "/t";
+    file_system = kNfs;
   }
-  ~TokenDiskTest() override { std::filesystem::remove_all(directory_); }
+  ~TokenDiskTest() override {
+    file_system = 0;
+    std::filesystem::remove_all(directory_);
+  }
 
   void Fill() const { *GetParam() = true; }
   // What the directory holds.
@@ -70,7 +74,7 @@ class TokenDiskTest : public testing::TestWithParam<bool*> {
   std::string path_;
 };
 
-// Every launcher writes one, where it serves its job's workers.
+// Every launcher writes such a file when it serves its job's workers.
 TEST(TokenOnADiskOfThisMachineTest, IsNotWaitedFor) {
   const std::string path = testing::TempDir() + "/not_waited_for";
   file_system = kExt4;
@@ -81,8 +85,11 @@ TEST(TokenOnADiskOfThisMachineTest, IsNotWaitedFor) {
   file_system = kNfs;
   EXPECT_OK(WriteTokenFile(path, "0123456789abcdef"));
   EXPECT_EQ(fsyncs, 1);
+  file_system = 0;
 }
 
+// Fault (access): A token is replaced on a network file system whose quota is used up -> The
+// command fails, and the token before it stays
 TEST_P(TokenDiskTest, AGoodTokenIsKept) {
   ASSERT_OK(WriteTokenFile(path_, "0123456789abcdef"));
   Fill();
@@ -93,6 +100,8 @@ TEST_P(TokenDiskTest, AGoodTokenIsKept) {
   EXPECT_EQ(Files(), 1u);
 }
 
+// Fault (access): A token is made on a network file system whose quota is used up -> The command
+// fails and says so, and leaves no empty file
 TEST_P(TokenDiskTest, NothingIsLeftOfOneThatWasNotWritten) {
   Fill();
   EXPECT_THAT(CreateTokenFile(path_, "0123456789abcdef").ToString(), HasSubstr("quota"));

@@ -61,7 +61,7 @@ TEST_F(TokenTest, WhatIsThereIsNotCreatedAnew) {
   const absl::StatusOr<std::string> token = ReadTokenFile(Path("t"));
   ASSERT_OK(token);
   EXPECT_EQ(*token, "0123456789abcdef");
-  // Neither is what a link leads to, even to nothing.
+  // A symbolic link counts as existing, even if it leads nowhere.
   ASSERT_EQ(symlink(Path("none").c_str(), Path("link").c_str()), 0);
   EXPECT_THAT(CreateTokenFile(Path("link"), "0123456789abcdef"),
               StatusIs(absl::StatusCode::kAlreadyExists));

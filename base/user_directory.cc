@@ -1,3 +1,5 @@
+// The directories of this user alone, and what is used instead of one whose name another user has
+// taken.
 #include "base/user_directory.h"
 
 #include <errno.h>
@@ -25,7 +27,7 @@
 namespace cadre {
 namespace {
 
-// While another process makes one.
+// The limit of the wait for another process that is making the directory.
 constexpr int kTries = 500;
 constexpr absl::Duration kPause = absl::Milliseconds(2);
 
@@ -35,8 +37,9 @@ bool IsPrivate(const std::string& path) {
          (info.st_mode & 077) == 0;
 }
 
-// `variable` of the environment says where it is.
-absl::StatusOr<std::string> MakeOwn(const std::string& path, absl::string_view variable) {
+// `variable` is the environment variable that sets the path, for messages.
+absl::StatusOr<std::string> MakePrivateDirectory(const std::string& path,
+                                                 absl::string_view variable) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
     return absl::Status(
@@ -50,8 +53,8 @@ absl::StatusOr<std::string> MakeOwn(const std::string& path, absl::string_view v
   return path;
 }
 
-// Where the name of the one is that is used on this machine instead of `taken`. Homes may be shared
-// by machines.
+// The file that has the name of the directory which is used on this machine instead of `taken`. The
+// name of the host is part of its path, because machines may share the home.
 absl::StatusOr<std::string> RecordPath(const std::string& taken) {
   ASSIGN_OR_RETURN(const std::string home, HomeDirectory());
   char host[256] = {};
@@ -61,9 +64,9 @@ absl::StatusOr<std::string> RecordPath(const std::string& taken) {
   return absl::StrCat(home, "/runtime-", name);
 }
 
-// The directory that the record names, where it is still this user's alone: whoever knows the name
-// may have made it since. Empty: there is none.
-std::string Recorded(const std::string& record, const std::string& taken) {
+// Returns the directory that the record names if it still belongs to this user alone: a user who
+// learned the name may have removed or replaced it. Empty: there is none.
+std::string RecordedSubstitute(const std::string& record, const std::string& taken) {
   const absl::StatusOr<ScopedFd> file = OpenOwnFile(record, O_RDONLY);
   char text[PATH_MAX];
   const ssize_t size = file.ok() ? read(file->get(), text, sizeof(text)) : 0;
@@ -71,15 +74,17 @@ std::string Recorded(const std::string& record, const std::string& taken) {
   return absl::StartsWith(path, taken + "-") && IsPrivate(path) ? path : "";
 }
 
-// One of a name that nobody could know, for all processes of this user on this machine.
-absl::StatusOr<std::string> InsteadOf(const std::string& taken) {
+// Makes a directory with a name that others cannot guess, for all processes of this user on this
+// machine.
+absl::StatusOr<std::string> MakeSubstitute(const std::string& taken) {
   ASSIGN_OR_RETURN(const std::string record, RecordPath(taken));
   ASSIGN_OR_RETURN(const ScopedFd file, OpenOwnFile(record, O_RDWR | O_CREAT, 0600));
-  // One makes it. Where the file system knows no locks the last one's is found by all that follow.
+  // The lock lets one process make it. If the file system does not support locks, the directory
+  // that was recorded last is the one that is found later.
   for (int i = 0; i < kTries && flock(file.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
     absl::SleepFor(kPause);
   }
-  std::string path = Recorded(record, taken);
+  std::string path = RecordedSubstitute(record, taken);
   if (!path.empty()) return path;
   path = taken + "-XXXXXX";
   if (mkdtemp(&path[0]) == nullptr) {
@@ -91,12 +96,12 @@ absl::StatusOr<std::string> InsteadOf(const std::string& taken) {
     rmdir(path.c_str());
     return failed;
   }
-  fprintf(stderr, "cadre: %s is not this user's; %s is used instead, as %s says\n", taken.c_str(),
-          path.c_str(), record.c_str());
+  fprintf(stderr, "cadre: %s belongs to another user, so %s is used instead, which %s records\n",
+          taken.c_str(), path.c_str(), record.c_str());
   return path;
 }
 
-bool IsAnothers(const std::string& path) {
+bool BelongsToOther(const std::string& path) {
   struct stat info;
   return lstat(path.c_str(), &info) == 0 && info.st_uid != geteuid();
 }
@@ -107,9 +112,9 @@ std::string PathIn(const std::string& parent) { return absl::StrCat(parent, "/ca
 
 absl::StatusOr<std::string> UserDirectoryIn(const std::string& parent) {
   const std::string path = PathIn(parent);
-  absl::StatusOr<std::string> own = MakeOwn(path, "XDG_RUNTIME_DIR");
-  if (!absl::IsPermissionDenied(own.status()) || !IsAnothers(path)) return own;
-  absl::StatusOr<std::string> instead = InsteadOf(path);
+  absl::StatusOr<std::string> own = MakePrivateDirectory(path, "XDG_RUNTIME_DIR");
+  if (!absl::IsPermissionDenied(own.status()) || !BelongsToOther(path)) return own;
+  absl::StatusOr<std::string> instead = MakeSubstitute(path);
   return instead.ok() ? instead : own;
 }
 
@@ -117,8 +122,8 @@ std::string FindUserDirectoryIn(const std::string& parent) {
   const std::string path = PathIn(parent);
   if (IsPrivate(path)) return path;
   const absl::StatusOr<std::string> record =
-      IsAnothers(path) ? RecordPath(path) : absl::NotFoundError("");
-  return record.ok() ? Recorded(*record, path) : "";
+      BelongsToOther(path) ? RecordPath(path) : absl::NotFoundError("");
+  return record.ok() ? RecordedSubstitute(*record, path) : "";
 }
 
 absl::StatusOr<std::string> RuntimeDirectory() {
@@ -131,7 +136,7 @@ absl::StatusOr<std::string> RuntimeDirectory() {
 std::string UserHome() {
   const char* const home = getenv("HOME");
   if (home != nullptr && home[0] != '\0') return home;
-  // What is longer than that is no home.
+  // A longer entry is not accepted as a home.
   char text[4096];
   passwd entry;
   passwd* found = nullptr;
@@ -144,7 +149,7 @@ absl::StatusOr<std::string> HomeDirectory() {
   if (home.empty() || home[0] != '/') {
     return absl::FailedPreconditionError("HOME is not set to a directory");
   }
-  return MakeOwn(absl::StrCat(home, "/.cadre"), "HOME");
+  return MakePrivateDirectory(absl::StrCat(home, "/.cadre"), "HOME");
 }
 
 }  // namespace cadre

@@ -1,4 +1,4 @@
-// Directories that are this user's alone, for what its processes share. Thread safe.
+// Directories that belong to this user alone, for files that its processes share. Thread safe.
 #ifndef CADRE_BASE_USER_DIRECTORY_H_
 #define CADRE_BASE_USER_DIRECTORY_H_
 
@@ -8,25 +8,26 @@
 
 namespace cadre {
 
-// Both are made, with mode 700, where they are absent. PERMISSION_DENIED: something else has that
-// name. What cannot be made: errno's. The message says what to do.
+// Both are created with mode 700 if they are missing. PERMISSION_DENIED: something else has that
+// name. Other failures have errno's code. The message says what to do.
 
-// <parent>/cadre-<uid>. Where that is another user's, who would deny this one every job, it is one
-// of a random name beside it, which a file in HomeDirectory() names for all of this user's
-// processes on this machine; a line on standard error says so when it is made.
+// Returns <parent>/cadre-<uid>. Another user may have made that name first, which would block all
+// jobs of this user; then a directory with a random name beside it is used. A file in
+// HomeDirectory() records that name for all of this user's processes on this machine, and a line on
+// standard error says so when it is made.
 absl::StatusOr<std::string> UserDirectoryIn(const std::string& parent);
-// The same where it is there; empty: it is not.
+// The same directory if it exists; empty: it does not.
 std::string FindUserDirectoryIn(const std::string& parent);
 
-// On this machine: UserDirectoryIn(${XDG_RUNTIME_DIR:-/tmp}).
+// The directory of this user on this machine: UserDirectoryIn(${XDG_RUNTIME_DIR:-/tmp}).
 absl::StatusOr<std::string> RuntimeDirectory();
 
-// On every machine where the user's home is the same: UserHome()/.cadre. FAILED_PRECONDITION: this
-// user has no home.
+// UserHome()/.cadre, which is the same on every machine that shares the user's home.
+// FAILED_PRECONDITION: this user has no home.
 absl::StatusOr<std::string> HomeDirectory();
 
-// $HOME, or, where that is not set (batch systems may start programs without it), what the user
-// database says. Empty: neither says it. May wait for a directory service.
+// Returns $HOME, or, if it is not set (batch systems may start programs without it), the home in
+// the user database. Empty: neither is known. May wait for a directory service.
 std::string UserHome();
 
 }  // namespace cadre

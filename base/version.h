@@ -4,7 +4,7 @@
 
 namespace cadre {
 
-inline constexpr char kVersion[] = "0.3.0";
+inline constexpr char kVersion[] = "0.4.0";
 
 }  // namespace cadre
 

@@ -1,7 +1,7 @@
 # What the CMakeLists.txt of each example includes: the library, PyTorch, and add_example().
 #
 # PyTorch is that of the virtual environment that is active, else the system's; -DTorch_DIR=FOLDER names another. Away from the archive
-# -DCMAKE_PREFIX_PATH=/path/to/cadre-0.3.0 says where the library is, where it is not installed.
+# -DCMAKE_PREFIX_PATH=/path/to/cadre-0.4.0 says where the library is, where it is not installed.
 if(COMMAND add_example)
   return()
 endif()
@@ -12,7 +12,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 
 # In an unpacked archive the library lies beside the folder of all examples.
 list(APPEND CMAKE_PREFIX_PATH "${CMAKE_CURRENT_LIST_DIR}/.." "${CMAKE_CURRENT_LIST_DIR}/../..")
-find_package(cadre 0.3 REQUIRED OPTIONAL_COMPONENTS torch)
+find_package(cadre 0.4 REQUIRED OPTIONAL_COMPONENTS torch)
 # Flags: CLI11's headers, Debian's libcli11-dev or those that the archive brings.
 find_path(CLI11_INCLUDE CLI/CLI.hpp HINTS "${CMAKE_CURRENT_LIST_DIR}/third_party" "${cadre_DIR}/../../../examples/third_party")
 

@@ -19,10 +19,9 @@
 #include "absl/synchronization/mutex.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
-#include "base/utf8.h"
-#include "launcher/attach/loopback_token.h"
+#include "launcher/attach/security.h"
 #include "launcher/commands/commands.h"
-#include "launcher/environment/blocked_signals.h"
+#include "launcher/environment/signals.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/flags/parser.h"
 
@@ -45,7 +44,7 @@ std::string Overview() {
   return text + "\n'cadre help COMMAND' says more.\n";
 }
 
-// What other launchers' and schedulers' words are here.
+// Maps the commands of other launchers and schedulers to Cadre's.
 std::string Synonym(const std::string& word) {
   static const auto* const synonyms = new std::map<std::string, std::string>{
       {"stop", "cancel"},   {"kill", "cancel"},  {"scancel", "cancel"}, {"rm", "cancel"},
@@ -57,7 +56,7 @@ std::string Synonym(const std::string& word) {
   return found == synonyms->end() ? "" : found->second;
 }
 
-int SayUnknown(const std::string& name) {
+int FailUnknownCommand(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : AllCommands()) names.push_back(command.name);
   std::string nearest = Synonym(name);
@@ -69,11 +68,11 @@ int SayUnknown(const std::string& name) {
                                    : absl::StrCat("; did you mean '", nearest, "'?")));
 }
 
-// cadre help [COMMAND]: as cadre COMMAND --help.
+// Runs `cadre help [COMMAND]`, which prints the same as `cadre COMMAND --help`.
 int Help(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") return Print(Overview());
   const std::optional<Command> command = FindCommand(words[0]);
-  if (!command.has_value()) return SayUnknown(words[0]);
+  if (!command.has_value()) return FailUnknownCommand(words[0]);
   if (words.size() > 1) {
     return Fail(kExitUsage,
                 absl::StrCat("unexpected argument '", words[1], "'; usage: cadre help [COMMAND]"));
@@ -88,7 +87,7 @@ int Dispatch(const std::vector<std::string>& arguments) {
   }
   const std::string wanted = name == "--version" ? "version" : name;
   const std::optional<Command> command = FindCommand(wanted);
-  if (!command.has_value()) return SayUnknown(wanted);
+  if (!command.has_value()) return FailUnknownCommand(wanted);
   const absl::StatusOr<Parsed> parsed =
       ParseArguments(*command, {arguments.begin() + 1, arguments.end()});
   if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
@@ -97,15 +96,15 @@ int Dispatch(const std::vector<std::string>& arguments) {
   return command->run(*parsed);
 }
 
-// Where one is closed, the next file or socket would take its number, and what is printed would go
-// there.
+// If a standard descriptor is closed, the next file or socket would get its number, and output
+// would go there.
 void OpenStandardDescriptors() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
 }
 
-// Protobuf carries text only as UTF-8.
+// Protobuf accepts strings only as UTF-8.
 absl::Status CheckArguments(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     if (IsUtf8(argument)) continue;
@@ -116,16 +115,17 @@ absl::Status CheckArguments(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
-// Before any thread, so that every thread inherits it: `run`, `server`, `agent` and `dashboard`
-// take signals when they want to. A reader that has gone, or a limit of files' size, is an error of
-// writing and must not end the launcher.
+// Must run before any thread is started, so that every thread inherits the signal mask: `run`,
+// `server`, `agent` and `dashboard` wait for signals explicitly. If a reader closes its pipe, or a
+// file size limit is reached, writing must fail with an error instead of ending the launcher by a
+// signal.
 void ArrangeSignals() {
   BlockOnly({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 }
 
-// std::thread throws where no thread can be started, and nobody has another way to go on.
+// std::thread throws if no thread can be started, and no caller can continue without it.
 [[noreturn]] void EndWithoutThread() {
   try {
     if (const std::exception_ptr cause = std::current_exception()) std::rethrow_exception(cause);
@@ -144,14 +144,14 @@ void ArrangeSignals() {
 }  // namespace
 
 int CadreMain(int argc, char** argv) {
-  // Debian's Abseil is built to look for cycles at every lock, in one graph for all threads.
+  // Debian's Abseil is built to look for deadlocks at every lock, in one graph for all threads.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   std::set_terminate(EndWithoutThread);
   OpenStandardDescriptors();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const absl::Status checked = CheckArguments(arguments);
   if (!checked.ok()) return Fail(kExitUsage, checked.message());
-  // Other commands end at Ctrl-C by themselves.
+  // Other commands end at Ctrl-C by default.
   if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "server" ||
                              arguments[0] == "agent" || arguments[0] == "dashboard")) {
     ArrangeSignals();

@@ -1,10 +1,10 @@
-// The cadre command: finds the subcommand, reads its arguments, runs it.
+// The cadre command: finds the subcommand, parses its arguments and runs it.
 #ifndef CADRE_LAUNCHER_CADRE_MAIN_H_
 #define CADRE_LAUNCHER_CADRE_MAIN_H_
 
 namespace cadre::launcher {
 
-// As main(), before any thread.
+// Call it as main() does, before any thread is started.
 int CadreMain(int argc, char** argv);
 
 }  // namespace cadre::launcher

@@ -1,15 +1,20 @@
-// What the command does before it knows what it is to do, which every start of a job waits for.
+// What the command does before it dispatches, which delays every start of a job; and what it prints
+// if it cannot start.
 #include <elf.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <fstream>
+#include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 extern char** environ;
 
+namespace cadre::launcher {
 namespace {
 
 constexpr char kCadre[] = "launcher/cadre";
@@ -20,7 +25,8 @@ TEST(StartTest, TheProgramLiesWhereItWasLinkedFor) {
   EXPECT_EQ(header.e_type, ET_EXEC);
 }
 
-// What a start does is mostly to touch memory for the first time: 519 pages were 3 ms, 280 are 1.5.
+// Most of a start's time is spent on touching memory for the first time: 519 pages took 3 ms, 280
+// take 1.5.
 TEST(StartTest, LittleMemoryIsTouchedBeforeTheCommandRuns) {
   char* const argv[] = {const_cast<char*>(kCadre), const_cast<char*>("version"), nullptr};
   pid_t pid = 0;
@@ -33,4 +39,22 @@ TEST(StartTest, LittleMemoryIsTouchedBeforeTheCommandRuns) {
   EXPECT_LT(used.ru_minflt, 400);
 }
 
+// A launcher that cannot start a thread.
+
+// Root has no limit of processes, so the stack has no memory, which is refused in the same way.
+//
+// Fault (input): A launcher may start no more threads (`ulimit -u`, a container's `pids.max`) -> It
+// ends its workers and exits with 70, and says what to raise
+TEST(ThreadRoomTest, ARefusalIsSaidWithWhatToDo) {
+  FILE* const run =
+      popen("ulimit -v 4000000; ulimit -s 8000000; launcher/cadre run -- /bin/true 2>&1", "r");
+  ASSERT_NE(run, nullptr);
+  std::string said;
+  for (int c = fgetc(run); c != EOF; c = fgetc(run)) said += static_cast<char>(c);
+  EXPECT_EQ(WEXITSTATUS(pclose(run)), 70);
+  EXPECT_THAT(said, testing::HasSubstr("cannot start a thread"));
+  EXPECT_THAT(said, testing::HasSubstr("ulimit -u"));
+}
+
 }  // namespace
+}  // namespace cadre::launcher

@@ -1,10 +1,22 @@
+// gRPC code that both sides share: channel settings, conversion of statuses, and timers.
 #include "rpc/channels.h"
 
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <stdlib.h>
+#include <time.h>
 
-#include "rpc/limits.h"
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "base/clock.h"
+#include "rpc/message_limits.h"
+#include "rpc/status_details.h"
+
+// An internal function of gRPC (src/core/lib/iomgr/timer.h) without a public header.
+void grpc_kick_poller();
 
 namespace cadre::rpc {
 namespace {
@@ -13,19 +25,23 @@ int Millis(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// Calls set(name, value) for what both sides set alike.
+// Calls set(name, value) for the settings that both sides share.
 template <typename Set>
 void SetSharedArguments(const ClientTiming& timing, const Set& set) {
   set(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(timing.keepalive_time));
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(timing.keepalive_timeout));
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // 0: any number; a quiet stream is kept alive by them.
+  // 0: no limit; pings keep a quiet stream alive.
   set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // It would send a ping with most renewals, and both sides would wake up once more for its answer.
+  // It would send a ping with most lease renewals, and each answer would wake both sides once more.
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReadAheadBytes);
-  // An http_proxy in a cluster's environment is for the outside world.
+  // Compression is off in both directions: a message of 1 MiB may inflate to 1 GiB, before its
+  // sender is authenticated.
+  set(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  // An http_proxy of a cluster's environment is meant for connections to the outside.
   set(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
 }
 
@@ -37,7 +53,7 @@ void SetServerArguments(grpc::ServerBuilder& builder) {
   SetSharedArguments(
       {}, [&builder](const char* name, int value) { builder.AddChannelArgument(name, value); });
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-  // Who has not asked for a list takes no more than kMessageBytesMax.
+  // Clients that have not requested a list accept kMessageBytesMax at most.
   builder.SetMaxSendMessageSize(kListBytesMax);
   // Two servers on one port would each get half of the nodes.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -70,6 +86,37 @@ void KeepGrpcUp() {
     grpc_init();
     return true;
   }();
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      std::string(status.message().substr(0, kStatusTextBytesMax)),
+                      SerializedDetails(status));
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  return WithSerializedDetails(
+      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()),
+      status.error_details());
+}
+
+namespace {
+
+// A smaller difference comes from clock adjustment or an interrupted thread.
+constexpr int64_t kSetBackUs = 100000;
+
+// So low that the first call never counts as a change.
+std::atomic<int64_t> last_difference_us{std::numeric_limits<int64_t>::min() + kSetBackUs};
+
+}  // namespace
+
+void WakeGrpcTimersIfClockWasSetBack() {
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const int64_t difference_us =
+      int64_t{wall.tv_sec} * 1000000 + wall.tv_nsec / 1000 - MonoNow().micros();
+  const int64_t before_us = last_difference_us.exchange(difference_us);
+  if (difference_us < before_us - kSetBackUs) grpc_kick_poller();
 }
 
 }  // namespace cadre::rpc

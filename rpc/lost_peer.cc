@@ -1,12 +1,26 @@
 #include "rpc/lost_peer.h"
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "rpc/program_error.h"
 
 namespace cadre::rpc {
+
+bool LostPeer(const v1::WorkerExit& exit) {
+  const std::optional<ProgramError> error = FindProgramError(exit);
+  return error.has_value() && error->kind == ProgramError::Kind::kLostPeer;
+}
+
+bool PeerWaitTimedOut(const v1::WorkerExit& exit) {
+  const std::optional<ProgramError> error = FindProgramError(exit);
+  return error.has_value() && error->kind == ProgramError::Kind::kLostPeer && error->timed_out;
+}
+
 namespace {
 
 bool HasAny(absl::string_view line, std::initializer_list<absl::string_view> words) {
@@ -16,10 +30,11 @@ bool HasAny(absl::string_view line, std::initializer_list<absl::string_view> wor
   return false;
 }
 
-// All of a line is in small letters here: libraries and their versions differ in those.
+// All comparisons are with lines in lower case, because libraries and their versions differ in
+// case.
 
-// Gloo names its source file; PyTorch's own part of it says "Gloo", or names the call in which
-// ranks are compared: "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms".
+// Gloo's errors name its source file; PyTorch's part of it writes "Gloo", or names the call in
+// which ranks are compared: "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms".
 bool OfGloo(absl::string_view line) {
   if (HasAny(line, {"failed to pass monitoredbarrier", "timed out in monitoredbarrier"}))
     return true;
@@ -28,14 +43,14 @@ bool OfGloo(absl::string_view line) {
                        "caused pair closure", "timed out", "timeout", "connectfullmesh failed"});
 }
 
-// ncclSystemError and the like are errors of the rank's own.
+// ncclSystemError and the like are the rank's own errors, and do not count.
 bool OfNccl(absl::string_view line) {
   return HasAny(line, {"remote process exited or there was a network error", "ncclremoteerror",
                        "nccl communicator was aborted", "connection closed by remote peer",
                        "watchdog caught collective operation timeout"});
 }
 
-// PyTorch's store, whose errors had no type of their own before PyTorch 2.1.
+// Errors of PyTorch's store; before PyTorch 2.1 they had no type of their own.
 bool OfStore(absl::string_view line) {
   const absl::string_view type = line.substr(0, line.find(':'));
   const bool typed = absl::EndsWith(type, "distnetworkerror") ||
@@ -52,7 +67,7 @@ bool OfStore(absl::string_view line) {
   return false;
 }
 
-// Of Cadre's own library: `communicator "world": rank 1 is gone (process 17)`.
+// Errors of Cadre's own library: `communicator "world": rank 1 is gone (process 17)`.
 bool OfCadre(absl::string_view line) {
   return absl::StrContains(line, "communicator \"") &&
          HasAny(line, {" is gone", " has left the communicator",
@@ -62,15 +77,15 @@ bool OfCadre(absl::string_view line) {
 
 }  // namespace
 
-bool SaysPeerIsLost(absl::string_view said) {
+bool ReportsLostPeer(absl::string_view said) {
   const std::string line = absl::AsciiStrToLower(said);
   return OfGloo(line) || OfNccl(line) || OfStore(line) || OfCadre(line);
 }
 
-bool SaysWaitTimedOut(absl::string_view said) {
+bool ReportsPeerTimeout(absl::string_view said) {
   const std::string line = absl::AsciiStrToLower(said);
-  return SaysPeerIsLost(said) && HasAny(line, {"timed out", "timeout", "monitoredbarrier",
-                                               "deadline_exceeded", "deadlineexceedederror"});
+  return ReportsLostPeer(said) && HasAny(line, {"timed out", "timeout", "monitoredbarrier",
+                                                "deadline_exceeded", "deadlineexceedederror"});
 }
 
 }  // namespace cadre::rpc

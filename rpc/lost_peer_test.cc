@@ -19,7 +19,7 @@ TEST(LostPeer, WhatGlooSays) {
         "waiting 1800000ms for recv operation to complete",
         "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/"
         "tcp/pair.cc:144] no error"}) {
-    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
+    EXPECT_TRUE(ReportsLostPeer(line)) << line;
   }
 }
 
@@ -35,7 +35,7 @@ TEST(LostPeer, WhatNcclSays) {
         "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving "
         "ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: "
         "wait timeout after 600000ms, keys: /0"}) {
-    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
+    EXPECT_TRUE(ReportsLostPeer(line)) << line;
   }
 }
 
@@ -47,7 +47,7 @@ TEST(LostPeer, WhatPyTorchsStoreSays) {
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 "
         "clients joined.",
         "RuntimeError: Connection reset by peer", "RuntimeError: Broken pipe"}) {
-    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
+    EXPECT_TRUE(ReportsLostPeer(line)) << line;
   }
 }
 
@@ -58,9 +58,9 @@ TEST(LostPeer, WhatCadresLibrarySays) {
         "its program ended, or it aborted or destroyed it",
         "UNAVAILABLE: communicator \"world\": rank 1 is gone (process 17597)",
         "ABORTED: communicator \"world\": rank 1 aborted the communicator; where the ranks are"}) {
-    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
+    EXPECT_TRUE(ReportsLostPeer(line)) << line;
   }
-  EXPECT_FALSE(SaysPeerIsLost("the server is gone"));
+  EXPECT_FALSE(ReportsLostPeer("the server is gone"));
 }
 
 TEST(LostPeer, NotWhatIsARanksOwn) {
@@ -75,7 +75,7 @@ TEST(LostPeer, NotWhatIsARanksOwn) {
        "system "
        "error, NCCL version 2.27.3",
        "gloo::EnforceNotMet: Received data size doesn't match expected size", "KeyError: 'gloo'"}) {
-    EXPECT_FALSE(SaysPeerIsLost(line)) << line;
+    EXPECT_FALSE(ReportsLostPeer(line)) << line;
   }
 }
 
@@ -97,8 +97,8 @@ TEST(LostPeer, WhetherATimeoutEndedTheWaitForIt) {
         "0 waited for",
         "train: DEADLINE_EXCEEDED: step 3, bucket 0: communicator \"world\": rank 1 has not "
         "come"}) {
-    EXPECT_TRUE(SaysPeerIsLost(line)) << line;
-    EXPECT_TRUE(SaysWaitTimedOut(line)) << line;
+    EXPECT_TRUE(ReportsLostPeer(line)) << line;
+    EXPECT_TRUE(ReportsPeerTimeout(line)) << line;
   }
   for (const char* line :
        {"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error "
@@ -107,7 +107,7 @@ TEST(LostPeer, WhetherATimeoutEndedTheWaitForIt) {
         "exiting",
         "UNAVAILABLE: communicator \"world\": rank 1 is gone (process 17597)",
         "TimeoutError: timed out", "requests.exceptions.ReadTimeout: data server"}) {
-    EXPECT_FALSE(SaysWaitTimedOut(line)) << line;
+    EXPECT_FALSE(ReportsPeerTimeout(line)) << line;
   }
 }
 

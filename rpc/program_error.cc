@@ -1,7 +1,10 @@
 #include "rpc/program_error.h"
 
 #include <csignal>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -13,15 +16,15 @@
 #include "base/text.h"
 #include "nlohmann/json.hpp"
 #include "rpc/lost_peer.h"
-#include "rpc/python_exception.h"
+#include "rpc/python_traceback.h"
 
 namespace cadre::rpc {
 namespace {
 
-// CPython's status after an exception that nobody caught, and where it cannot open the script.
+// CPython's exit status after an uncaught exception, and if it cannot open the script.
 constexpr int kUncaught = 1;
 constexpr int kNoScript = 2;
-// The dynamic linker's.
+// The dynamic linker's exit status.
 constexpr int kNoLibrary = 127;
 constexpr size_t kMaxTextBytes = 320;
 
@@ -30,7 +33,7 @@ bool IsOutOfMemory(const PythonException& exception) {
          absl::EndsWith(exception.type, "ArrayMemoryError") ||
          absl::StrContains(exception.line, "can't allocate memory") ||
          absl::StrContains(exception.line, "CUDA out of memory") ||
-         // The memory of /dev/shm, in which data loaders hand over their batches.
+         // Data loaders pass their batches through /dev/shm.
          absl::StrContains(exception.line, "unable to allocate shared memory") ||
          absl::StrContains(exception.line, "out of shared memory");
 }
@@ -38,25 +41,25 @@ bool IsOutOfMemory(const PythonException& exception) {
 bool CannotLoad(const PythonException& exception) {
   for (const char* type :
        {"SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError", "ImportError"}) {
-    // One that a program logged and went on after is not why it ended.
+    // The program logged the exception and continued unless it was the last.
     if (exception.type == type) return exception.last;
   }
   return false;
 }
 
-// PyTorch raises it a second time, without the signal that ended the process.
+// PyTorch raises the error a second time, without the signal that ended the process.
 bool RepeatsItsCause(absl::string_view line, absl::string_view cause) {
   return absl::StrContains(line, "DataLoader worker (pid(s)") &&
          absl::StrContains(cause, "DataLoader worker (pid ");
 }
 
 ProgramError ErrorOf(PythonException exception) {
-  // A program may raise an error of its own because a peer is lost, or find the peers gone while it
-  // cleans up after its own.
+  // A program may raise its own error because it lost a peer, or find its peers gone while it
+  // cleans up after its own error.
   const absl::string_view first =
       exception.causes.empty() ? exception.line : exception.causes.front().line;
-  const bool lost_peer = SaysPeerIsLost(first), in_vain = SaysWaitTimedOut(first);
-  if (SaysPeerIsLost(exception.line) && !lost_peer) {
+  const bool lost_peer = ReportsLostPeer(first), timed_out = ReportsPeerTimeout(first);
+  if (ReportsLostPeer(exception.line) && !lost_peer) {
     exception.line = exception.causes.front().line;
     exception.where = exception.causes.front().where;
   } else if (!exception.causes.empty() &&
@@ -65,7 +68,7 @@ ProgramError ErrorOf(PythonException exception) {
   }
   ProgramError error;
   if (lost_peer) error.kind = ProgramError::Kind::kLostPeer;
-  error.in_vain = in_vain;
+  error.timed_out = timed_out;
   if (IsOutOfMemory(exception)) error.kind = ProgramError::Kind::kOutOfMemory;
   if (CannotLoad(exception)) error.kind = ProgramError::Kind::kCannotLoad;
   error.text = OneLine(absl::StripTrailingAsciiWhitespace(exception.line), kMaxTextBytes);
@@ -77,20 +80,20 @@ ProgramError ErrorOf(PythonException exception) {
   return error;
 }
 
-// The first line of which this is true.
+// Returns the first line for which `predicate` is true.
 template <typename Predicate>
-std::optional<ProgramError> Said(absl::string_view lines, ProgramError::Kind kind,
-                                 Predicate predicate) {
+std::optional<ProgramError> FirstLineWith(absl::string_view lines, ProgramError::Kind kind,
+                                          Predicate predicate) {
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
     if (predicate(line)) {
-      return ProgramError{kind, SaysWaitTimedOut(line), OneLine(line, kMaxTextBytes)};
+      return ProgramError{kind, ReportsPeerTimeout(line), OneLine(line, kMaxTextBytes)};
     }
   }
   return std::nullopt;
 }
 
-// What the C or C++ library printed before it aborted: of an exception that nobody caught, or of a
-// failed assert().
+// Finds what the C or C++ library printed before it aborted, for an uncaught exception or a failed
+// assert().
 std::optional<ProgramError> AbortMessage(absl::string_view lines) {
   std::string type;
   std::optional<ProgramError> found;
@@ -107,16 +110,16 @@ std::optional<ProgramError> AbortMessage(absl::string_view lines) {
   return found;
 }
 
-// What a library said before it aborted, or the exception after which the interpreter did, at its
-// end.
+// Finds what a library printed before it aborted, or the exception after which the interpreter
+// aborted at its end.
 std::optional<ProgramError> AbortOf(absl::string_view lines) {
-  const auto memory = Said(lines, ProgramError::Kind::kOutOfMemory, [](absl::string_view line) {
-    return absl::StrContains(line, "std::bad_alloc");
-  });
+  const auto memory = FirstLineWith(
+      lines, ProgramError::Kind::kOutOfMemory,
+      [](absl::string_view line) { return absl::StrContains(line, "std::bad_alloc"); });
   if (memory.has_value()) return memory;
   std::optional<PythonException> exception = LastPythonException(lines);
   if (exception.has_value() && exception->last) return ErrorOf(*std::move(exception));
-  auto lost_peer = Said(lines, ProgramError::Kind::kLostPeer, SaysPeerIsLost);
+  auto lost_peer = FirstLineWith(lines, ProgramError::Kind::kLostPeer, ReportsLostPeer);
   return lost_peer.has_value() ? lost_peer : AbortMessage(lines);
 }
 
@@ -126,10 +129,10 @@ std::string LastLine(absl::string_view lines) {
   return OneLine(end == lines.npos ? lines : lines.substr(end + 1), kMaxTextBytes);
 }
 
-// The interpreter found no program to run, and says so instead of a traceback, after its own path:
-// "/usr/bin/python3.11: No module named train".
+// The interpreter found no program to run. It then prints an error after its own path instead of a
+// traceback: "/usr/bin/python3.11: No module named train".
 std::optional<ProgramError> NoProgram(absl::string_view last_line) {
-  // The first may have the second in it.
+  // The first may contain the second.
   for (const char* says : {": Error while finding module specification for ", ": No module named ",
                            ": can't open file ", ": can't find '__main__' module in ",
                            ": No code object available for "}) {
@@ -138,7 +141,7 @@ std::optional<ProgramError> NoProgram(absl::string_view last_line) {
     const absl::string_view interpreter = last_line.substr(0, found);
     if (!absl::StartsWith(interpreter.substr(interpreter.rfind('/') + 1), "py")) continue;
     const absl::string_view what = last_line.substr(found + 2);
-    // A file system that fails for a while may have it later.
+    // A file system may fail only for a while, and have the script later.
     if (absl::StartsWith(what, "can't open") && !absl::StrContains(what, "[Errno 2]") &&
         !absl::StrContains(what, "[Errno 13]")) {
       continue;
@@ -156,7 +159,7 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
   if (exit.signal() == SIGABRT) return AbortOf(lines);
   if (exit.signal() != 0) return std::nullopt;
   if (exit.exit_code() == kNoLibrary) {
-    return Said(lines, ProgramError::Kind::kCannotLoad, [](absl::string_view line) {
+    return FirstLineWith(lines, ProgramError::Kind::kCannotLoad, [](absl::string_view line) {
       return absl::StrContains(line, "error while loading shared libraries");
     });
   }
@@ -164,15 +167,15 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
   if (exit.exit_code() != kUncaught) return std::nullopt;
   std::optional<PythonException> exception = LastPythonException(lines);
   if (exception.has_value() && exception->last) return ErrorOf(*std::move(exception));
-  // sys.exit("no data in /data") writes that and no traceback.
+  // sys.exit("no data in /data") prints only the text, without a traceback.
   const std::string last = LastLine(lines);
   const std::optional<ProgramError> no_program = NoProgram(last);
   if (no_program.has_value()) return no_program;
   if (!exception.has_value()) {
     if (last.empty()) return std::nullopt;
     return ProgramError{
-        SaysPeerIsLost(last) ? ProgramError::Kind::kLostPeer : ProgramError::Kind::kLastLine,
-        SaysWaitTimedOut(last), last};
+        ReportsLostPeer(last) ? ProgramError::Kind::kLostPeer : ProgramError::Kind::kLastLine,
+        ReportsPeerTimeout(last), last};
   }
   ProgramError error = ErrorOf(*std::move(exception));
   absl::StrAppend(&error.text, "; its last line: ", last);
@@ -183,7 +186,7 @@ std::optional<int64_t> ErrorFileSeconds(const v1::WorkerExit& exit) {
   const nlohmann::json root = nlohmann::json::parse(exit.error_json(), nullptr, false);
   if (!root.is_object() || !root.contains("message")) return std::nullopt;
   // PyTorch's @record writes {"message": {"message": ..., "extraInfo": {"timestamp":
-  // "1700000000"}}}; others the two beside each other.
+  // "1700000000"}}}; other programs write "message" and "timestamp" side by side.
   const nlohmann::json* holder = &root;
   const nlohmann::json& message = root["message"];
   if (message.is_object() && message.contains("extraInfo")) holder = &message["extraInfo"];
@@ -193,16 +196,6 @@ std::optional<int64_t> ErrorFileSeconds(const v1::WorkerExit& exit) {
   if (time.is_number_integer()) return time.get<int64_t>();
   if (time.is_string() && absl::SimpleAtoi(time.get<std::string>(), &seconds)) return seconds;
   return std::nullopt;
-}
-
-bool LostItsPeer(const v1::WorkerExit& exit) {
-  const std::optional<ProgramError> error = FindProgramError(exit);
-  return error.has_value() && error->kind == ProgramError::Kind::kLostPeer;
-}
-
-bool WaitedInVain(const v1::WorkerExit& exit) {
-  const std::optional<ProgramError> error = FindProgramError(exit);
-  return error.has_value() && error->kind == ProgramError::Kind::kLostPeer && error->in_vain;
 }
 
 }  // namespace cadre::rpc

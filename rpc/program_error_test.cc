@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::rpc {
 namespace {
@@ -97,7 +98,7 @@ TEST(ProgramError, WhenItFailed_ByItsErrorFile) {
   }
 }
 
-// What CPython 3.8 to 3.13 say of it, without a traceback.
+// What CPython 3.8 to 3.13 print about it, without a traceback.
 TEST(ProgramError, AProgramThatIsNotThere) {
   const std::string python = "/opt/my env/bin/python3.11: ";
   for (const char* const says :
@@ -115,7 +116,7 @@ TEST(ProgramError, AProgramThatIsNotThere) {
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->kind, Kind::kCannotLoad);
   EXPECT_EQ(found->text, script);
-  // It may be there when the file server is.
+  // The file may exist once the file server answers again.
   EXPECT_FALSE(FindProgramError(
       ExitWith("python3: can't open file '/nfs/a.py': [Errno 116] Stale file handle\n", 2)));
   EXPECT_FALSE(FindProgramError(ExitWith("usage: train.py [-h]\n", 2)));
@@ -130,12 +131,16 @@ TEST(ProgramError, AnImportThatAProgramDidWithoutIsNotWhyItEnded) {
       Kind::kException, "ImportError: no apex (train.py, line 1); its last line: the disk is full");
 }
 
+// Fault (python): A Python program ends with `sys.exit("text")`, or logs an exception and ends
+// later -> The last line that it wrote is part of the reason
 TEST(ProgramError, TheTextOfAnExit) {
   ExpectFound("data directory is empty\n", Kind::kLastLine, "data directory is empty");
   ExpectFound("warning: slow disk\n\ndata directory is empty\n\n", Kind::kLastLine,
               "data directory is empty");
 }
 
+// Fault (python): A process of a `DataLoader` raises, is killed or finds `/dev/shm` full -> The
+// reason names it, with its signal or the user's line
 TEST(ProgramError, OfADataLoadersProcess) {
   const std::string installed = "  File \"/venv/lib/python3.11/site-packages/torch/utils/data/";
   const std::string caught = "  File \"train.py\", line 30, in main\n" + installed +
@@ -186,6 +191,9 @@ TEST(ProgramError, AVictimOfAnotherRank) {
   EXPECT_EQ(FindProgramError(aborted)->kind, Kind::kLostPeer);
 }
 
+// Fault (worker): An allocation fails: `MemoryError`, PyTorch's on host or device, or
+// `std::bad_alloc` -> The cause is "out of memory" with the program's own words, and the job
+// restarts as after any crash
 TEST(ProgramError, MemoryOfHostAndDevice) {
   const std::string frame = "  File \"train.py\", line 5, in f\n";
   ExpectFound(frame + "MemoryError\n", Kind::kOutOfMemory, "MemoryError (train.py, line 5)");
@@ -248,5 +256,120 @@ TEST(ProgramError, NothingWhereTheLinesDoNotSay) {
   EXPECT_FALSE(FindProgramError(absent).has_value());
 }
 
+TEST(WorkerEnd, WhichWorker) {
+  EXPECT_EQ(WorkerName(3, 1, "n0"), "rank 3 (local rank 1) on n0");
+  EXPECT_EQ(WorkerName(3, 1), "rank 3 (local rank 1)");
+}
+
+TEST(WorkerEnd, Words) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(7);
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "exited with status 7");
+  exit.set_signal(11);
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "was killed by signal 11 (SIGSEGV)");
+  exit.set_core_dumped(true);
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "was killed by signal 11 (SIGSEGV), core dumped");
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY), "was killed because memory ran out");
+  EXPECT_EQ(HowItEnded(exit, v1::PREEMPTED),
+            "was ended by SIGTERM, which Cadre did not send: preempted");
+  exit.set_ended_with("the supervisor is gone");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "was killed: the supervisor is gone");
+}
+
+TEST(WorkerEnd, WhereItWas) {
+  v1::RankEvidence at;
+  at.set_python(v1::IN_OWN_CODE);
+  at.set_python_what("ctypes.string_at(0)");
+  at.set_python_where("train.py:8 in main");
+  v1::WorkerExit exit;
+  exit.set_signal(11);
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at),
+            "was killed by signal 11 (SIGSEGV) at ctypes.string_at(0) (train.py:8 in main)");
+  at.set_python(v1::IN_COLLECTIVE);
+  at.set_python_what("all_reduce");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at),
+            "was killed by signal 11 (SIGSEGV) in all_reduce (train.py:8 in main)");
+  exit.clear_signal();
+  exit.set_exit_code(3);
+  at.clear_python();
+  at.clear_python_what();
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at), "exited with status 3 at train.py:8 in main");
+  // The exception is preferred to an earlier exit that the program caught.
+  exit.set_exit_code(1);
+  exit.set_last_lines("  File \"train.py\", line 5, in f\nKeyError: 'k'\n");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH, at),
+            "exited with status 1: KeyError: 'k' (train.py, line 5)");
+}
+
+TEST(WorkerEnd, WithoutDetails) {
+  EXPECT_EQ(WithoutDetails("rank 1 on n0 exited with status 1: KeyError: 'k' in generation 1"),
+            "rank 1 on n0 exited with status 1");
+  EXPECT_EQ(WithoutDetails("rank 1 was killed by signal 11 (SIGSEGV) at a (train.py:8 in main)"),
+            "rank 1 was killed by signal 11 (SIGSEGV)");
+  EXPECT_EQ(WithoutDetails("rank 1 made no progress for 4 s: it sleeps"),
+            "rank 1 made no progress for 4 s: it sleeps");
+}
+
+TEST(WorkerEnd, WhatItsProgramSaid) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(1);
+  exit.set_last_lines("  File \"train.py\", line 5, in f\nMemoryError\n");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "exited with status 1: MemoryError (train.py, line 5)");
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY),
+            "ran out of memory: MemoryError (train.py, line 5)");
+  EXPECT_EQ(HowItEnded(exit, v1::LOAD_FAILED),
+            "could not be loaded: MemoryError (train.py, line 5)");
+}
+
+TEST(WorkerEnd, WhatItsProgramSaidLastMayNotBeWhy) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(1);
+  exit.set_last_lines("step 3\nno data in /data\n");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "exited with status 1; its last line: no data in /data");
+}
+
+TEST(WorkerEnd, AProcessOfItsThatTheKernelKilled) {
+  v1::WorkerExit exit;
+  exit.set_out_of_memory(true);
+  exit.set_exit_code(137);
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY), "was killed because memory ran out");
+  exit.set_exit_code(1);
+  exit.set_last_lines(
+      "  File \"train.py\", line 5, in f\nRuntimeError: DataLoader worker (pid 7) is killed by "
+      "signal: Killed. \n");
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY),
+            "ran out of memory: RuntimeError: DataLoader worker (pid 7) is killed by signal: "
+            "Killed. (train.py, line 5)");
+}
+
+TEST(WorkerEnd, AProgramThatCouldNotBeStarted) {
+  v1::WorkerExit exit;
+  exit.set_exec_errno(ENOENT);
+  EXPECT_EQ(HowItEnded(exit, v1::EXEC_FAILED), "could not be started: No such file or directory");
+  exit.set_exec_step("chdir");
+  EXPECT_EQ(HowItEnded(exit, v1::EXEC_FAILED),
+            "could not be started: chdir: No such file or directory");
+}
+
+TEST(WhatRemains, NamesTheFirstFew) {
+  v1::WorkerRemains remains;
+  const auto add = [&](int pid, const std::string& wchan) {
+    v1::RemainingProcess* process = remains.add_processes();
+    process->set_pid(pid);
+    process->set_state("D");
+    process->set_wchan(wchan);
+  };
+  const std::string advice =
+      "; only the file system or device that it waits for, or a restart of the machine, ends it";
+  add(7, "nfs_wait");
+  EXPECT_EQ(UnkillableText(remains), "outlives SIGKILL: pid 7 is in nfs_wait (state D)" + advice);
+  for (const int pid : {8, 9, 10}) add(pid, "");
+  EXPECT_EQ(UnkillableText(remains),
+            "outlives SIGKILL: pid 7 is in nfs_wait (state D), pid 8 is in the kernel (state D), "
+            "pid 9 is in the kernel (state D) and 1 more" +
+                advice);
+}
+
 }  // namespace
+
 }  // namespace cadre::rpc

@@ -1,4 +1,4 @@
-// Replies of the store that carry an error.
+// Replies of the store that carry an error status.
 #ifndef CADRE_RPC_STORE_REPLY_H_
 #define CADRE_RPC_STORE_REPLY_H_
 

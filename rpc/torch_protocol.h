@@ -1,6 +1,6 @@
-// Words of the protocol of PyTorch's TCPStore, of 2.1 and newer: a byte says what is asked, numbers
-// are little endian, and texts have their length, of 8 bytes, in front. The agent serves it
-// (agent/torch_store), the worker runtime asks torchrun's store in it.
+// The protocol of PyTorch's TCPStore, of 2.1 and newer: a byte selects the operation, numbers are
+// little endian, and a string has its length in 8 bytes in front. The agent serves it
+// (agent/torch_store), and the worker runtime uses it to talk to torchrun's store.
 #ifndef CADRE_RPC_TORCH_PROTOCOL_H_
 #define CADRE_RPC_TORCH_PROTOCOL_H_
 
@@ -36,7 +36,7 @@ enum class TorchOp : uint8_t {
   kBarrier = 18,
 };
 
-// What VALIDATE carries.
+// The number that a VALIDATE request carries.
 inline constexpr uint32_t kTorchMagic = 0x3C85F7CE;
 
 inline std::string LittleEndian(uint64_t value, size_t bytes) {

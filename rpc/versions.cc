@@ -9,7 +9,7 @@
 namespace cadre::rpc {
 namespace {
 
-constexpr uint32_t kMinorBefore = 2;
+constexpr uint32_t kUnversionedMinor = 2;
 constexpr size_t kTextBytesMax = 32;
 
 bool IsOlder(const v1::Version& a, const v1::Version& b) {
@@ -26,14 +26,10 @@ v1::Version ThisVersion() {
   return version;
 }
 
-v1::Version VersionBefore() {
-  v1::Version before;
-  before.set_minor(kMinorBefore);
-  return before;
-}
-
-bool IsSince(const v1::Version& version, uint32_t minor) {
-  return version.major() > kMajorVersion || version.minor() >= minor;
+v1::Version VersionOfUnversionedPeer() {
+  v1::Version version;
+  version.set_minor(kUnversionedMinor);
+  return version;
 }
 
 std::string VersionText(const v1::Version& version) {

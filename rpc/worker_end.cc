@@ -30,7 +30,7 @@ std::string At(const v1::RankEvidence& at) {
                       OneLine(at.python_what(), kMaxPlaceBytes), " (", where, ")");
 }
 
-// An exception that ended it says where by itself.
+// The text of an exception that ended the program includes the place.
 bool KnowsWhere(const std::optional<ProgramError>& error) {
   return error.has_value() && error->kind != ProgramError::Kind::kLastLine;
 }
@@ -52,7 +52,7 @@ std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause,
   if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
   const std::optional<ProgramError> error = FindProgramError(exit);
   if (cause == v1::OUT_OF_MEMORY) {
-    // One that was not killed itself failed for an allocation, or for a process that was.
+    // A worker that was not killed itself failed because of an allocation, or of a killed process.
     return exit.signal() == SIGKILL || !error.has_value()
                ? "was killed because memory ran out"
                : absl::StrCat("ran out of memory: ", error->text);
@@ -80,7 +80,7 @@ std::string WithoutDetails(absl::string_view sentence) {
   return std::string(sentence.substr(0, end));
 }
 
-std::string WhatRemains(const v1::WorkerRemains& remains) {
+std::string UnkillableText(const v1::WorkerRemains& remains) {
   std::vector<std::string> processes;
   for (const v1::RemainingProcess& process : remains.processes()) {
     if (processes.size() == kFirstFew) break;

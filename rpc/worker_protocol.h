@@ -1,13 +1,13 @@
-// The protocol of a worker and its node's agent, over the unix socket that CADRE_AGENT names. Ranks
-// that another launcher started speak the store's part of it with rank 0, over TCP, where a proof
-// takes the token's place (worker_runtime/store/gate.h).
+// The protocol between a worker and its node's agent, over the unix socket that CADRE_AGENT names.
+// Ranks that another launcher started use its store calls with rank 0, over TCP, where a proof
+// replaces the token (worker_runtime/store/store_server.h).
 //
 // The worker's first frame is the token, which is in CADRE_TOKEN_FILE; each further frame is a
-// WorkerCall. The other side answers each with one WorkerReply, in any order, matched by the id,
-// which is unique among the calls of one connection and not 0. A reply to call 0 says why the
-// connection ends: UNAUTHENTICATED (the token), INVALID_ARGUMENT (what was sent is no call),
-// RESOURCE_EXHAUSTED (too many connections), UNAVAILABLE (the agent leaves). A worker may have
-// several connections, and connects anew when one broke.
+// WorkerCall. The agent answers each with one WorkerReply, in any order, matched by the id, which
+// is unique among the calls of one connection and not 0. A reply to call 0 tells why the connection
+// ends: UNAUTHENTICATED (wrong token), INVALID_ARGUMENT (the frame was no call), RESOURCE_EXHAUSTED
+// (too many connections), UNAVAILABLE (the agent shuts down). A worker may have several
+// connections, and reconnects when one breaks.
 //
 //   call       when                        answered                  errors besides those above
 //   Hello      any time; idempotent        at once                   ABORTED (an older generation),
@@ -22,10 +22,10 @@
 //   Store      any time                    at once, or within        as in proto/store.proto
 //                                          wait_ms
 //
-// A worker can rejoin as long as its AwaitEnd waits: the connection's end takes that back. A store
-// call is idempotent on (generation, client, id): a repeated one, on this connection or another,
-// gets the first one's answer, also while the first still waits. Progress is no call: it goes
-// through a page of shared memory, and as lines on CADRE_PROGRESS_FD.
+// A worker can rejoin as long as its AwaitEnd waits: the end of the connection cancels that. A
+// store call is idempotent on (generation, client, id): a repeated call, on this connection or
+// another, gets the first one's answer, also while the first still waits. Progress is not a call:
+// it is reported through a page of shared memory, and as lines on CADRE_PROGRESS_FD.
 #ifndef CADRE_RPC_WORKER_PROTOCOL_H_
 #define CADRE_RPC_WORKER_PROTOCOL_H_
 
@@ -36,28 +36,25 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/keyspace/request.h"
+#include "rendezvous/keyspace/store_request.h"
 
 namespace cadre::rpc {
 
-// Changes with whatever is said otherwise than before. What never changes: the token's frame, how a
-// Hello's frame begins (HelloProtocol), and replies to call 0.
+// Changes with every incompatible change of the protocol. What never changes: the token's frame,
+// the beginning of a Hello's frame (HelloProtocol), and replies to call 0.
 inline constexpr uint32_t kWorkerProtocol = 2;
-// Of Cadre 0.2: its Hello does not say a version; all else is the same. A library that meets such
-// an agent speaks it, too, and an agent answers such a library.
-inline constexpr uint32_t kWorkerProtocolBefore = 1;
 
-// One frame, in either direction.
+// The limit of one frame, in either direction.
 inline constexpr size_t kWorkerFrameBytesMax = 1 << 20;
 
-// The caller: CADRE_GENERATION and RANK as the process found them.
+// Identifies the calling worker: CADRE_GENERATION and RANK as the process found them.
 struct Caller {
   uint64_t generation = 0;
   int32_t rank = 0;
   int32_t pid = 0;
 };
 
-// Asks for the caller's place.
+// Requests the caller's place in the generation.
 struct Hello {
   Caller from;
   uint32_t protocol = kWorkerProtocol;
@@ -65,7 +62,8 @@ struct Hello {
 struct AwaitEnd {
   Caller from;
 };
-// Gives the generation up. `reason` counts, in one line, where nobody has ended the generation.
+// Gives the generation up. If nothing has ended the generation yet, this does, with `reason` (one
+// line).
 struct Rejoin {
   Caller from;
   std::string reason;
@@ -73,7 +71,7 @@ struct Rejoin {
 struct Store {
   std::string job;
   uint64_t generation = 0;
-  // One life of the caller, random.
+  // Identifies one life of the calling process; random.
   uint64_t client = 0;
   int32_t rank = 0;
   uint32_t wait_ms = 0;
@@ -86,7 +84,7 @@ struct WorkerCall {
 };
 
 struct Nothing {};
-// Of Hello and Rejoin.
+// The answer to Hello and Rejoin.
 struct Place {
   std::string job;
   uint64_t generation = 0;
@@ -98,16 +96,16 @@ struct Place {
   uint32_t nodes = 0;
   // Restarts of the whole job so far.
   uint32_t restart_count = 0;
-  // Of this node, as others reach it.
+  // The address at which others reach this node.
   std::string address;
   // The job recovers in place: AwaitEnd and Rejoin are served.
   bool in_place = false;
 };
-// Of AwaitEnd.
+// The answer to AwaitEnd.
 struct GenerationEnd {
   std::string reason;
 };
-// Of Store, as in keyspace::Reply; also with an error.
+// The answer to Store, as in keyspace::Reply; may come with an error.
 struct StoreResult {
   std::string value;
   int64_t number = 0;
@@ -122,15 +120,13 @@ struct WorkerReply {
   absl::Status status() const { return absl::Status(code, message); }
 };
 
-// Where a Hello's frame says its version: 8 bytes of id, a byte for the kind of call, 4 bytes of
-// version.
+// Where a Hello's frame has its version: after 8 bytes of id and a byte for the kind of call, in 4
+// bytes.
 inline constexpr size_t kHelloVersionAt = 8 + 1;
 inline constexpr size_t kHelloVersionBytes = 4;
-// One of kWorkerProtocolBefore is so long, and no other is.
-inline constexpr size_t kHelloBytesBefore = kHelloVersionAt + 8 + 4 + 4;
 
-// The version of the protocol that a Hello's frame speaks, and the call's id, also where the rest
-// of it cannot be read. False: it is no Hello.
+// Reads the protocol version of a Hello's frame and the call's id, also if the rest of it cannot be
+// parsed. False: it is no Hello.
 inline bool HelloProtocol(absl::string_view content, uint64_t* id, uint32_t* protocol) {
   constexpr size_t kIdBytes = 8, kBytes = kHelloVersionAt + kHelloVersionBytes;
   if (content.size() < kBytes || content[kIdBytes] != 1) return false;
@@ -140,16 +136,7 @@ inline bool HelloProtocol(absl::string_view content, uint64_t* id, uint32_t* pro
     *protocol = *protocol << 8 | static_cast<unsigned char>(content[i]);
   }
   for (size_t i = kIdBytes; i-- > 0;) *id = *id << 8 | static_cast<unsigned char>(content[i]);
-  if (content.size() == kHelloBytesBefore) *protocol = kWorkerProtocolBefore;
   return true;
-}
-
-// A Hello's frame of kWorkerProtocolBefore as one that says so, which can be parsed.
-inline std::string SayProtocolBefore(absl::string_view content) {
-  std::string said(content);
-  said.insert(kHelloVersionAt, std::string(kHelloVersionBytes, '\0'));
-  said[kHelloVersionAt] = static_cast<char>(kWorkerProtocolBefore);
-  return said;
 }
 
 inline WorkerReply ErrorReply(uint64_t id, const absl::Status& status) {
@@ -162,9 +149,7 @@ void Fields(Io& io, Caller& m) {
 }
 template <typename Io>
 void Fields(Io& io, Hello& m) {
-  // What is read always says it (SayProtocolBefore).
-  if (m.protocol != kWorkerProtocolBefore) io(m.protocol);
-  io(m.from);
+  io(m.protocol, m.from);
 }
 template <typename Io>
 void Fields(Io& io, AwaitEnd& m) {

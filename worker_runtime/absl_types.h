@@ -1,5 +1,6 @@
-// Abseil's types, which base/, rpc/ and the runtime's own sources use, as those of the public
-// headers and back. Not installed: who includes those headers need not have Abseil.
+// Converts Abseil's types, which base/, rpc/ and the runtime's own sources use, to those of the
+// public headers and back. Not installed: programs that include the public headers need not have
+// Abseil.
 #ifndef CADRE_WORKER_RUNTIME_ABSL_TYPES_H_
 #define CADRE_WORKER_RUNTIME_ABSL_TYPES_H_
 
@@ -22,9 +23,8 @@ struct StatusConversion<absl::Status> {
   }
 };
 
-// Debian's absl::string_view is a class of its own, and absl::StrCat takes no other.
+// Debian's absl::string_view is not std::string_view, and absl::StrCat accepts no other.
 inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
-inline std::string_view ToStd(absl::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace cadre
 

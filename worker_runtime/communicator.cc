@@ -1,13 +1,16 @@
+// The default implementations of Communicator, and WaitOrAbort.
 #include "cadre/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "cadre/wait_or_abort.h"
+#include "cadre/work.h"
 
 namespace cadre {
-
 size_t SizeOf(DataType type) {
   switch (type) {
     case DataType::kFloat64:
@@ -72,6 +75,15 @@ Result<std::shared_ptr<void>> Communicator::AllocateBuffer(size_t bytes) {
   }
   std::memset(memory, 0, rounded);
   return std::shared_ptr<void>(memory, std::free);
+}
+
+Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work,
+                   std::chrono::nanoseconds timeout) {
+  Status status = work->Wait(timeout);
+  if (status.ok()) return status;
+  communicator.Abort();
+  work->Wait(kAbortGrace).IgnoreError();
+  return status;
 }
 
 }  // namespace cadre

@@ -1,10 +1,17 @@
+// Connects the ranks of a world or of a group by a communicator; and Spawn(), which starts them
+// first.
 #include "cadre/connect.h"
+
+#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -14,11 +21,13 @@
 #include "absl/strings/string_view.h"
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
-#include "worker_runtime/backend/member_place.h"
+#include "cadre/spawn.h"
+#include "worker_runtime/backend/group.h"
 #include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/backend/solo_communicator.h"
+#include "worker_runtime/environment/read_launch.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
-#include "worker_runtime/shared_memory/limits.h"
+#include "worker_runtime/launched/spawn_processes.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/store/group_worker.h"
@@ -26,7 +35,8 @@
 namespace cadre {
 namespace {
 
-// Keys have a limit, which the ranks of a large group would pass.
+// Group names in keys are hashed to this size: the list of a large group's ranks would exceed the
+// limit of keys.
 constexpr size_t kGroupNameBytes = 16;
 
 // This rank's number within the group.
@@ -46,7 +56,7 @@ Result<int> OwnNumber(const WorkerPlace& place, const std::vector<int>& ranks) {
   return static_cast<int>(own - ranks.begin());
 }
 
-// The node of each rank of the group, as they tell each other.
+// Returns the node of each rank of the group, which the ranks exchange.
 Result<std::vector<int>> NodesOf(Worker& group, int own, const std::vector<int>& ranks,
                                  const CommunicatorOptions& options) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
@@ -70,7 +80,7 @@ Result<std::vector<int>> NodesOf(Worker& group, int own, const std::vector<int>&
   return nodes;
 }
 
-// std::system_error where no thread can be started for its operations.
+// Throws std::system_error if no thread can be started for its operations.
 Result<std::unique_ptr<Communicator>> ConnectBackend(Worker& worker,
                                                      const CommunicatorOptions& options) {
   const char* const variable = std::getenv("CADRE_CPU_BACKEND");
@@ -83,7 +93,7 @@ Result<std::unique_ptr<Communicator>> ConnectBackend(Worker& worker,
   if (place.world_size == 1) return backend::MakeSoloCommunicator();
   if (backend == "sockets") return sockets::ConnectSockets(worker, options);
   if (backend == "shared_memory") return shared_memory::ConnectSharedMemory(worker, options);
-  // With one rank on each node there is nothing to do within a node.
+  // With one rank per node there are no transfers within a node.
   if (place.nodes == place.world_size) return sockets::ConnectSockets(worker, options);
   if (place.nodes > 1) return hierarchical::ConnectHierarchical(worker, options);
   if (place.world_size > shared_memory::kMaxSharedMemoryRanks) {
@@ -122,6 +132,110 @@ Result<std::unique_ptr<Communicator>> ConnectGroup(Worker& worker, Span<const in
   const WorkerPlace place = backend::PlaceOfMember(nodes, own, worker.place());
   store::GroupWorker group(&worker, name, place);
   return ConnectCommunicator(group, options);
+}
+
+namespace {
+
+using launched::Outcome;
+using launched::SpawnChild;
+
+const char* GetEnvironment(const char* name) { return getenv(name); }
+
+// The calls of Spawn() in this process.
+struct Calls {
+  std::mutex mutex;
+  bool running = false;
+  // The outcomes of the calls that have returned.
+  std::vector<Outcome> outcomes;
+  // Set if Spawn() started this process.
+  std::optional<Result<SpawnChild>> child;
+};
+
+Calls& AllCalls() {
+  static Calls& calls = *new Calls;
+  return calls;
+}
+
+// Ends the process.
+[[noreturn]] void RunRank(const SpawnChild& child, int ranks,
+                          const std::function<Status(World&)>& body, const SpawnOptions& options) {
+  Status status;
+  if (ranks != child.assignment().ranks) {
+    status = InvalidArgumentError(absl::StrCat(
+        "Spawn() was called for ", child.assignment().ranks,
+        " ranks, but the process of one of them calls it for ", ranks,
+        ": each process runs the program from its start, and must come to the same call"));
+  } else {
+    World world;
+    world.worker = child.MakeWorker();
+    Result<std::unique_ptr<Communicator>> communicator =
+        ConnectCommunicator(*world.worker, options.communicator);
+    status = communicator.status();
+    if (communicator.ok()) {
+      world.communicator = *std::move(communicator);
+      status = body(world);
+    }
+    world.communicator.reset();
+  }
+  child.Report(status);
+  std::exit(status.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+// Called in a process that was started: nullopt if it must run `body`.
+std::optional<Status> SkipEarlierCall(Calls& calls) {
+  if (!calls.child->ok()) return calls.child->status();
+  const std::vector<Outcome>& earlier = (*calls.child)->assignment().earlier;
+  if (calls.outcomes.size() >= earlier.size()) return std::nullopt;
+  calls.outcomes.push_back(earlier[calls.outcomes.size()]);
+  return calls.outcomes.back().status();
+}
+
+}  // namespace
+
+Status Spawn(int ranks, const std::function<Status(World& world)>& body,
+             const SpawnOptions& options) {
+  if (ranks < 1 || ranks > kMaxSpawnedRanks) {
+    return InvalidArgumentError(
+        absl::StrCat("Spawn() starts 1 to ", kMaxSpawnedRanks, " ranks, not ", ranks));
+  }
+  if (body == nullptr) return InvalidArgumentError("Spawn() needs a function to run");
+  Calls& calls = AllCalls();
+  std::vector<Outcome> earlier;
+  {
+    const std::lock_guard<std::mutex> lock(calls.mutex);
+    if (calls.running) {
+      return FailedPreconditionError(
+          "Spawn() is called while another call of it runs in this process, or by one of its "
+          "ranks: a rank cannot call Spawn()");
+    }
+    if (!calls.child.has_value() && launched::IsSpawned(GetEnvironment)) {
+      calls.child = SpawnChild::Make(GetEnvironment);
+    }
+    if (calls.child.has_value()) {
+      const std::optional<Status> skipped = SkipEarlierCall(calls);
+      if (skipped.has_value()) return *skipped;
+    } else {
+      const std::string who = environment::DescribeRankSource(GetEnvironment);
+      if (!who.empty()) {
+        return FailedPreconditionError(absl::StrCat(
+            who,
+            " gave this process a rank already: call Connect() (cadre/connect.h) instead of "
+            "Spawn(), or start the program without a launcher"));
+      }
+    }
+    if (calls.outcomes.size() >= launched::kSpawnCallsMax) {
+      return ResourceExhaustedError(
+          absl::StrCat("a process calls Spawn() ", launched::kSpawnCallsMax, " times at most"));
+    }
+    calls.running = true;
+    earlier = calls.outcomes;
+  }
+  if (calls.child.has_value()) RunRank(**calls.child, ranks, body, options);
+  const Status status = launched::SpawnAll(ranks, earlier, options.grace);
+  const std::lock_guard<std::mutex> lock(calls.mutex);
+  calls.running = false;
+  calls.outcomes.push_back(Outcome::Of(status, launched::kEarlierBytesMax));
+  return status;
 }
 
 }  // namespace cadre

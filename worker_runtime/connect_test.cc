@@ -24,7 +24,8 @@ class ConnectTest : public ::testing::Test {
  protected:
   ~ConnectTest() override { unsetenv("CADRE_CPU_BACKEND"); }
 
-  // Which memory a backend shares tells it apart: every rank writes its part of what all see.
+  // Backends differ in the memory that they share, so every rank writes its part of the shared
+  // memory.
   void ExpectWorks(int ranks, int nodes) {
     testing::InProcessWorkers workers(ranks, nodes);
     workers.Run([&](Worker& worker) {
@@ -44,12 +45,15 @@ TEST_F(ConnectTest, OneRank_OneNode_SeveralNodes) {
   ExpectWorks(5, 2);
 }
 
-// As beyond a container's limit of processes.
+// The same happens at a container's limit of processes.
+//
+// Fault (input): A rank may start no thread when it connects -> Its error says what to raise
+// (`ulimit -u`, `pids.max`)
 TEST_F(ConnectTest, WithoutAThreadItSaysWhatToRaise) {
   for (const int nodes : {1, 2, 4}) {
     testing::InProcessWorkers workers(4, nodes);
     workers.Run([](Worker& worker) {
-      // All ranks have their threads then.
+      // After this all ranks have their threads.
       ASSERT_OK(worker.Barrier("started", kLong));
       std::optional<testing::NoThreads> none;
       if (worker.rank() == 0) none.emplace();
@@ -62,7 +66,7 @@ TEST_F(ConnectTest, WithoutAThreadItSaysWhatToRaise) {
   }
 }
 
-// Each member's number in the sum is its own, so that a group that joined others would show.
+// Each member adds a different number, so that a group that joined another would be detected.
 void ExpectGroupWorks(testing::InProcessWorkers& workers, const std::vector<int>& ranks) {
   workers.Run([&](Worker& worker) {
     const auto own = std::find(ranks.begin(), ranks.end(), worker.rank());

@@ -15,13 +15,14 @@
 #include "base/status_macros.h"
 #include "cadre/connect.h"
 #include "cadre/wait_or_abort.h"
-#include "worker_runtime/backend/broadcast_bytes.h"
+#include "worker_runtime/backend/group.h"
 #include "worker_runtime/progress/progress_page.h"
 
 namespace cadre {
 namespace {
 
-// Aborts a communicator once the generation has ended. Shared with the thread that hears of that.
+// Aborts a communicator once the generation has ended. Shared with the thread that is notified of
+// that.
 class EndOfGeneration {
  public:
   void Happened() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -45,7 +46,7 @@ class EndOfGeneration {
   Communicator* communicator_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-bool MayBeAnothersEnd(const Status& status) {
+bool MayBeCausedByAnotherRank(const Status& status) {
   return status.code() == StatusCode::kAborted || status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kCancelled;
 }
@@ -56,11 +57,11 @@ Status RunGeneration(Worker& worker, InPlaceState& state, const InPlaceOptions& 
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
                    ConnectCommunicator(worker, options.communicator));
   end.Aborts(communicator.get());
-  // Also where `train` throws.
+  // Runs also if `train` throws.
   const auto forget = absl::MakeCleanup([&end] { end.Aborts(nullptr); });
   Status status = ShareState(*communicator, state, options.rejoin_timeout);
   if (status.ok()) status = train(worker, *communicator);
-  // The others must not wait for a rank that gives up.
+  // The others must not wait for a rank that fails.
   if (!status.ok()) communicator->Abort();
   return status;
 }
@@ -103,7 +104,7 @@ Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOptions& o
     }
     const Status status = RunGeneration(*current, state, options, train, *end);
     if (status.ok() || !current->in_place()) return status;
-    if (!end->happened() && !MayBeAnothersEnd(status)) return status;
+    if (!end->happened() && !MayBeCausedByAnotherRank(status)) return status;
     Result<std::unique_ptr<Worker>> next =
         current->Rejoin(status.message(), options.rejoin_timeout);
     if (!next.ok()) {

@@ -24,7 +24,7 @@ using testing::RejoiningWorker;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
-// A sum over steps; a step adds what the ranks have together.
+// A sum over steps; each step adds the sum over the ranks.
 class Sum : public InPlaceState {
  public:
   explicit Sum(int64_t step = -1, double value = 0) : step(step), value(value) {}
@@ -66,7 +66,7 @@ Status Share(Worker& worker, Sum& sum) {
   auto communicator = ConnectCommunicator(worker, {"share", kLong});
   if (!communicator.ok()) return communicator.status();
   const Status status = ShareState(**communicator, sum, kLong);
-  // Nobody leaves while another one still reads.
+  // No rank may leave while another one still reads.
   if (!status.ok()) return status;
   return (*communicator)->Barrier()->Wait(kLong);
 }
@@ -104,7 +104,8 @@ TEST(ShareStateTest, AStateThatCannotBeSavedKeepsNobodyWaiting) {
 TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
   testing::InProcessWorkers first(3), second(3);
   std::vector<Sum> sums(4);
-  // Rank 2 of the first generation is lost; sums[3] is the newcomer's, which becomes rank 0.
+  // Rank 2 of the first generation is lost; sums[3] belongs to its replacement, which becomes rank
+  // 0.
   const auto train = [](Sum& sum, int lost) {
     return [&sum, lost](Worker& worker, Communicator& communicator) -> Status {
       if (sum.step < 0) sum.step = 0;
@@ -122,7 +123,7 @@ TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
       Worker& here = i == 3 ? second.worker(0) : first.worker(i);
       RejoiningWorker worker(here, i < 2 ? &second.worker(i + 1) : nullptr);
       const Status status = TrainInPlace(worker, sums[i], {}, train(sums[i], i == 2 ? 2 : -1));
-      // An error of its own is nothing to rejoin for.
+      // A worker does not rejoin after its own error.
       EXPECT_EQ(status.code(), i == 2 ? StatusCode::kInternal : StatusCode::kOk);
     });
   }

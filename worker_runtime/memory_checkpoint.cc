@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker_runtime/absl_types.h"
+#include "worker_runtime/memory/node_memory.h"
 #include "worker_runtime/memory/rank_memory.h"
-#include "worker_runtime/memory/replicated_memory.h"
 
 namespace cadre {
 namespace {
@@ -22,7 +22,8 @@ Result<std::string> DirectoryOf(const MemoryCheckpointOptions& options) {
     const char* const given = std::getenv("CADRE_CHECKPOINT_MEMORY");
     if (given == nullptr || *given == '\0') {
       return FailedPreconditionError(
-          "nobody keeps memory for this worker's checkpoints: it was not started by 'cadre run', "
+          "there is no directory in memory for this worker's checkpoints: it was not started by "
+          "'cadre run', "
           "and no folder is given");
     }
     path = given;
@@ -31,7 +32,7 @@ Result<std::string> DirectoryOf(const MemoryCheckpointOptions& options) {
   if (stat(path.c_str(), &found) != 0) return ErrnoToStatus(errno, path);
   if (!S_ISDIR(found.st_mode) || found.st_uid != geteuid() || (found.st_mode & 022) != 0) {
     return FailedPreconditionError(
-        absl::StrCat(path, " must be a folder of this user that nobody else may write to"));
+        absl::StrCat(path, " must be a folder of this user that no other user may write to"));
   }
   return path;
 }

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of every state, so that it goes in more than one piece.
+// The bytes of every state, so many that it is sent in several pieces.
 constexpr size_t kBulk = 5 << 20;
 
 class MemoryPartnerTest : public testing::MemoryRig {
@@ -27,7 +27,7 @@ class MemoryPartnerTest : public testing::MemoryRig {
     return OpenWith(worker, options);
   }
 
-  // Each rank's has another size.
+  // Each rank's state has another size.
   static std::string StateOf(int rank, int64_t step) {
     return absl::StrCat("rank ", rank, " at ", step, std::string(kBulk + rank, 'x'));
   }
@@ -37,7 +37,7 @@ class MemoryPartnerTest : public testing::MemoryRig {
     const Status status = memory.Save(step, {&part, 1});
     return status.ok() ? memory.Wait() : status;
   }
-  // All ranks save these steps, and leave when all of them are with their partners.
+  // All ranks save these steps, and leave when all of them have reached their partners.
   void SaveAll(testing::InProcessWorkers& workers, int64_t from, int64_t to,
                bool partner = true) const {
     workers.Run([&](Worker& worker) {
@@ -70,7 +70,7 @@ TEST_F(MemoryPartnerTest, ALostNodeCostsNothingThatWasWithItsPartner) {
     std::filesystem::remove_all(NodeFolder(lost));
     testing::InProcessWorkers restarted(6, 3);
     AllGoOnBehind(5, restarted);
-    // And what was brought back is there to stay.
+    // The restored state stays.
     AllGoOnBehind(5, restarted);
     std::filesystem::remove_all(path());
   }
@@ -99,7 +99,7 @@ TEST_F(MemoryPartnerTest, OneNodeAfterTheOtherMayBeLost) {
 TEST_F(MemoryPartnerTest, RanksMayMoveToOtherNodes_WhichForgetTheOthersInTime) {
   testing::InProcessWorkers workers(6, 3);
   SaveAll(workers, 1, 4);
-  // Node 1 is lost, node 2 takes its place, and a new one that of node 2.
+  // Node 1 is lost, node 2 takes its place, and a new node that of node 2.
   std::filesystem::remove_all(NodeFolder(1));
   std::filesystem::rename(NodeFolder(2), NodeFolder(1));
   testing::InProcessWorkers moved(6, 3);
@@ -132,7 +132,7 @@ TEST_F(MemoryPartnerTest, OfRanksThatTrainTogetherAtMostOneStepIsLost) {
         EXPECT_OK(worker.Barrier("gradients", kLong));
         EXPECT_OK(Save(*memory, worker.rank(), step));
       }
-      // All have come so far, whether the last states are on their way or not.
+      // All ranks have reached this point, whether or not the last states have been sent.
       EXPECT_OK(worker.Barrier("killed", kLong));
     });
     std::filesystem::remove_all(NodeFolder(1));
@@ -164,7 +164,7 @@ TEST_F(MemoryPartnerTest, APartnerThatIsGoneIsSaidOnceAndTrainingGoesOn) {
     EXPECT_OK(Save(*memory, 0, 5));
     EXPECT_OK(memory->WaitForPartner());
   });
-  // Rank 0's own state of that step is gone by now: it is the copy that both go back to.
+  // Rank 0's own state of that step no longer exists: both go back to the copy.
   testing::InProcessWorkers restarted(2, 2);
   AllGoOnBehind(1, restarted);
 }

@@ -16,19 +16,19 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "cadre/wait_or_abort.h"
-#include "worker_runtime/backend/broadcast_bytes.h"
 #include "worker_runtime/backend/collective_check.h"
-#include "worker_runtime/shared_memory/huge_pages.h"
+#include "worker_runtime/backend/group.h"
+#include "worker_runtime/shared_memory/segment.h"
 
 namespace cadre {
 namespace {
 
-// Room for one rank's complaint in the exchange of verdicts.
+// The bytes for one rank's message in the exchange of verdicts.
 constexpr size_t kVerdictBytes = 512;
-// Under way at a time: enough that none waits for the caller, and far from as many as a
-// communicator lets wait, whatever the number of parameters.
+// The number of broadcasts that run at a time: enough that none waits for the caller, and far fewer
+// than a communicator can queue, whatever the number of parameters.
 constexpr size_t kMostBroadcasts = 64;
-// Of all the descriptions of rank 0's parameters together.
+// The most bytes of the descriptions of all of rank 0's parameters.
 constexpr int64_t kMaxTableBytes = int64_t{64} << 20;
 
 std::string Describe(const Parameter& parameter) {
@@ -51,7 +51,7 @@ std::vector<std::string> DescribeAll(Span<const Parameter> parameters) {
 
 Buffer Bytes(void* data, size_t count) { return {data, count, DataType::kUint8}; }
 
-// The first difference of `mine`, or nothing.
+// The first difference of `mine`, or empty.
 std::string Compare(int rank, const std::vector<std::string>& mine,
                     const std::vector<std::string>& first) {
   for (size_t i = 0; i < std::min(mine.size(), first.size()); ++i) {
@@ -72,7 +72,7 @@ uint64_t Mix(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 29);
 }
 
-// Four chains, because one would wait for its multiplications.
+// Uses four chains, because one would wait for the latency of its multiplications.
 uint64_t Hash(const void* data, size_t bytes, uint64_t hash) {
   constexpr size_t kLanes = 4;
   constexpr size_t kWord = sizeof(uint64_t);

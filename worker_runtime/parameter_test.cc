@@ -18,10 +18,10 @@ namespace cadre {
 namespace {
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
-// More than a communicator lets wait at a time.
+// More operations than a communicator queues.
 constexpr size_t kMany = 5000;
 
-// Each on a node of its own, with collectives that all go through a queue.
+// Two ranks on different nodes, whose collectives all go through a queue.
 void OnTwoNodes(const std::function<void(Communicator&)>& body) {
   testing::InProcessWorkers workers(2, 2);
   workers.Run([&](Worker& worker) {
@@ -31,7 +31,7 @@ void OnTwoNodes(const std::function<void(Communicator&)>& body) {
   });
 }
 
-// One element each.
+// Parameters of one element each.
 std::vector<Parameter> OneElementEach(std::vector<float>& values) {
   std::vector<Parameter> parameters;
   for (float& value : values) {
@@ -49,7 +49,7 @@ TEST(Parameter, AsManyAsTheModelHasAreBroadcast) {
     if (communicator.rank() == 0) values = expected;
     EXPECT_OK(BroadcastParameters(communicator, OneElementEach(values), kLong));
     EXPECT_TRUE(values == expected);
-    // And the communicator is as good as before.
+    // The communicator still works.
     EXPECT_OK(communicator.Barrier()->Wait(kLong));
   });
 }

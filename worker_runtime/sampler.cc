@@ -54,7 +54,8 @@ std::vector<int64_t> DistributedSampler::Epoch(int64_t epoch) const {
   std::vector<int64_t> mine;
   mine.reserve(static_cast<size_t>(size_));
   for (int64_t i = 0; i < size_; ++i) {
-    // Beyond the end it begins again, as often as needed when there are fewer samples than ranks.
+    // After the end it continues from the beginning, repeatedly if there are fewer samples than
+    // ranks.
     mine.push_back(order[(i * options_.world_size + options_.rank) % options_.samples]);
   }
   return mine;
@@ -103,7 +104,7 @@ std::vector<int64_t> RandomPermutation(int64_t n, uint64_t seed) {
 Result<EvaluationShard> ShardForEvaluation(int64_t samples, int world_size, int rank) {
   RETURN_IF_ERROR(CheckWorld(samples, world_size, rank));
   const int64_t each = samples / world_size;
-  const int64_t larger = samples % world_size;  // so many ranks take one more
+  const int64_t larger = samples % world_size;  // this many ranks take one more
   EvaluationShard shard;
   shard.begin = rank * each + std::min<int64_t>(rank, larger);
   shard.end = shard.begin + each + (rank < larger ? 1 : 0);

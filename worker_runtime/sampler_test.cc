@@ -32,7 +32,7 @@ SamplerOptions Options(int64_t samples, int world_size) {
   return options;
 }
 
-// The vectors are PyTorch 1.13's.
+// The test vectors are from PyTorch 1.13.
 TEST(SamplerTest, InOrder) {
   SamplerOptions options = Options(10, 4);
   options.shuffle = false;
@@ -193,7 +193,7 @@ TEST(SamplerTest, EqualsPyTorch) {
   EXPECT_TRUE(output == expected) << "PyTorch prints " << output.substr(0, 2000);
 }
 
-// All that `world` ranks take in one step; advances.
+// All samples that `world` ranks take in one step; advances the cursor.
 std::vector<int64_t> Step(EpochCursor& cursor, int world, int64_t batch) {
   std::vector<int64_t> taken;
   for (int rank = 0; rank < world; ++rank) {

@@ -1,6 +1,8 @@
 #include "cadre/work.h"
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -35,8 +37,8 @@ void Work::Complete(const Status& status, std::chrono::nanoseconds duration) {
 }
 
 std::shared_ptr<Work> FinishedWork(const Status& status, std::chrono::nanoseconds duration) {
-  // One for all that went well, and one that nobody counts: the smallest collectives take less time
-  // than an allocation.
+  // One shared object for all successful works, with a reference that is never released: the
+  // smallest collectives take less time than an allocation.
   static Work* const ok = [] {
     auto* const work = new Work;
     work->Complete(OkStatus(), std::chrono::nanoseconds(0));

@@ -1,4 +1,4 @@
-// A work's deadline while the wall clock is set.
+// A work's deadline when the wall clock is changed.
 #include <atomic>
 #include <chrono>
 #include <thread>

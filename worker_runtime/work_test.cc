@@ -38,4 +38,5 @@ TEST(WorkTest, ManyMayWait) {
 }
 
 }  // namespace
+
 }  // namespace cadre

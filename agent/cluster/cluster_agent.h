@@ -1,5 +1,6 @@
-// The agent of one node of a cluster: registers the node with the server, starts and ends launchers
-// as the server orders, and reads their workers' logs. It has no part in the jobs themselves.
+// The agent of one node of a cluster: registers the node with the server, starts and stops
+// launchers as the server orders, and reads their workers' logs. It does not take part in the jobs
+// themselves.
 #ifndef CADRE_AGENT_CLUSTER_CLUSTER_AGENT_H_
 #define CADRE_AGENT_CLUSTER_CLUSTER_AGENT_H_
 
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "agent/cluster/part_start.h"
+#include "agent/cluster/allocation_launcher.h"
 #include "agent/link/server_link.h"
 #include "agent/supervisor/client.h"
 #include "proto/cluster.pb.h"
@@ -18,20 +19,20 @@
 namespace cadre::agent {
 
 struct ClusterAgentOptions {
-  // Without parts.
+  // Its list of running allocations is left empty.
   v1::AgentJoined node;
   uint64_t incarnation = 0;
-  PartStartOptions start;
-  // Indices of the GPUs that it gives to parts; as many as `node.gpus`.
+  LauncherOptions start;
+  // Indices of the GPUs that this node gives to allocations; as many as `node.gpus`.
   std::vector<uint32_t> gpus;
-  // A line for the log.
+  // Receives lines for the agent's log.
   std::function<void(const std::string&)> log;
 };
 
-// Runs until a signal, which ends all launchers with grace; a second one does at once. Signals
-// must be blocked. OK: it was told to end. UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT,
-// ALREADY_EXISTS, FAILED_PRECONDITION: the server does not want this node. INTERNAL: the supervisor
-// is gone.
+// Runs until a signal, which stops all launchers with grace; a second signal ends them at once.
+// Signals must be blocked. OK: a signal ended it. UNAUTHENTICATED, PERMISSION_DENIED,
+// INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION: the server refuses this node. INTERNAL:
+// the supervisor is gone.
 absl::Status RunClusterAgent(const ClusterAgentOptions& options,
                              std::unique_ptr<supervisor::Client> supervisor, ServerLink& link);
 

@@ -1,4 +1,4 @@
-// The agent of a cluster's node with a real supervisor, where file systems do not answer.
+// The agent of a cluster's node with a real supervisor, and file systems that do not answer.
 #include "agent/cluster/cluster_agent.h"
 
 #include <fcntl.h>
@@ -20,14 +20,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/run_files.h"
-#include "agent/supervisor/processes/containable.h"
+#include "agent/supervisor/processes/cgroup_limits.h"
 #include "base/duration.h"
 #include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "base/tokens/renewed_token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/standing_file_system.h"
+#include "rpc/versions.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre::agent {
 namespace {
@@ -36,10 +37,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::seconds kTestTimeout(30);
 constexpr uint32_t kNvidiaMajor = 195;
 
-// A server that welcomes the agent with a short lease, and remembers what it hears.
+// A server that welcomes the agent with a short lease, and records its messages.
 class Server final : public ServerLink {
  public:
   void Start(LinkCallbacks callbacks) override {
@@ -48,6 +49,7 @@ class Server final : public ServerLink {
     v1::ServerMessage welcome;
     *welcome.mutable_welcome()->mutable_lease() = ToProto(absl::Milliseconds(150));
     welcome.mutable_welcome()->set_server_id(7);
+    *welcome.mutable_welcome()->mutable_version() = rpc::ThisVersion();
     callbacks_.on_message(welcome);
     const std::lock_guard<std::mutex> lock(mutex_);
     started_ = true;
@@ -65,7 +67,7 @@ class Server final : public ServerLink {
     *message.mutable_agent() = order;
     callbacks_.on_message(message);
   }
-  // The end of the agent.
+  // Ends the agent.
   void Reject() {
     v1::ServerMessage message;
     message.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kAlreadyExists));
@@ -73,13 +75,13 @@ class Server final : public ServerLink {
   }
   bool AwaitStart() {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [this] { return started_; });
+    return changed_.wait_for(lock, kTestTimeout, [this] { return started_; });
   }
-  // So many more renewals.
+  // Waits for `count` more renewals.
   bool AwaitRenewals(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     const size_t before = Renewals();
-    return changed_.wait_for(lock, kPatience, [&] { return Renewals() >= before + count; });
+    return changed_.wait_for(lock, kTestTimeout, [&] { return Renewals() >= before + count; });
   }
   v1::LogChunk AwaitLog(uint64_t call) {
     return Await<v1::LogChunk>([call](const v1::AgentReport& report, v1::LogChunk* found) {
@@ -104,7 +106,7 @@ class Server final : public ServerLink {
   Found Await(const Is& is) {
     std::unique_lock<std::mutex> lock(mutex_);
     Found found;
-    const bool came = changed_.wait_for(lock, kPatience, [&] {
+    const bool came = changed_.wait_for(lock, kTestTimeout, [&] {
       for (const v1::NodeMessage& message : heard_) {
         if (is(message.agent(), &found)) return true;
       }
@@ -121,16 +123,26 @@ class Server final : public ServerLink {
   std::vector<v1::NodeMessage> heard_;
 };
 
+v1::AgentOrder StartOf(uint64_t part) {
+  v1::AgentOrder order;
+  v1::StartPart& start = *order.mutable_start();
+  start.mutable_part()->set_id(part);
+  start.mutable_part()->set_job("train");
+  start.mutable_part()->set_node("n0");
+  start.set_user("root");
+  return order;
+}
+
 class ClusterAgentTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs to be root";
-    auto mounted = StandingFileSystem::Mount();
+    auto mounted = HangingFileSystem::Mount();
     if (absl::IsFailedPrecondition(mounted.status())) GTEST_SKIP() << mounted.status().message();
     ASSERT_THAT(mounted, IsOk());
     disk_ = *std::move(mounted);
     ASSERT_EQ(chmod(std::filesystem::path(disk_->path()).parent_path().c_str(), 0755), 0);
-    // Before any thread: the supervisor's start, and the signals that the loop reads.
+    // Done before any thread exists: the supervisor is started, and the loop's signals are blocked.
     auto supervisor = supervisor::Client::Start();
     ASSERT_THAT(supervisor, IsOk());
     ClusterAgentOptions options;
@@ -153,13 +165,13 @@ class ClusterAgentTest : public ::testing::Test {
   }
   void TearDown() override {
     if (!agent_.joinable()) return;
-    disk_->GoOn();
+    disk_->Resume();
     server_.Reject();
     agent_.join();
     EXPECT_EQ(end_.code(), absl::StatusCode::kAlreadyExists);
   }
 
-  // A log file of this user's in this directory.
+  // An order to read a log file of this user in this directory.
   static v1::AgentOrder ReadLog(const std::string& directory, const std::string& user,
                                 uint64_t call) {
     v1::AgentOrder order;
@@ -178,27 +190,29 @@ class ClusterAgentTest : public ::testing::Test {
     std::ofstream(folder + "/stdout.log") << text;
   }
 
-  std::unique_ptr<StandingFileSystem> disk_;
+  std::unique_ptr<HangingFileSystem> disk_;
   Server server_;
   absl::Status end_;
   std::thread agent_;
 };
 
+// Fault (queue): The file system of a job's log does not answer a cluster's agent -> Reading that
+// log fails with this reason, and other logs and jobs are not delayed
 TEST_F(ClusterAgentTest, ALogThatCannotBeReadHoldsUpNothingElse) {
   WriteLog(disk_->behind(), "written");
   WriteLog(disk_->behind() + "/other", "another's");
   server_.Order(ReadLog(disk_->path(), "root", 1));
   EXPECT_EQ(server_.AwaitLog(1).bytes(), "written");
-  disk_->StandStill();
+  disk_->Hang();
   server_.Order(ReadLog(disk_->path(), "root", 2));
   ASSERT_TRUE(server_.AwaitRenewals(10));
-  // Another user's, where files are read.
+  // A log of another user on a file system that answers.
   server_.Order(ReadLog(disk_->behind() + "/other", "daemon", 3));
   EXPECT_EQ(server_.AwaitLog(3).bytes(), "another's");
   const v1::LogChunk late = server_.AwaitLog(2);
   EXPECT_EQ(late.code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(late.message(), HasSubstr("does not answer"));
-  // That is known from now on.
+  // The file system is known not to answer from now on.
   server_.Order(ReadLog(disk_->path(), "root", 4));
   EXPECT_THAT(server_.AwaitLog(4).message(), HasSubstr("does not answer"));
   ASSERT_TRUE(server_.AwaitRenewals(1));
@@ -215,27 +229,25 @@ TEST_F(ClusterAgentTest, APartCannotOpenAGpuThatItWasNotGiven) {
                              "for n in 0 1; do said=\"$said gpu$n: $( (: <$0.gpu$n && echo opens) "
                              "2>&1)\"; done; echo \"$said\" >&2; exit 1\n";
   ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
-  v1::AgentOrder order;
-  v1::StartPart& start = *order.mutable_start();
-  start.mutable_part()->set_id(12);
-  start.mutable_part()->set_job("train");
-  start.mutable_part()->set_node("n0");
-  start.mutable_part()->set_gpus(1);
-  start.set_user("root");
+  v1::AgentOrder order = StartOf(12);
+  order.mutable_start()->mutable_part()->set_gpus(1);
   server_.Order(order);
   const std::string said = server_.AwaitEnd(12).text();
-  const std::string why_not = supervisor::WhatCanBeContained().devices;
+  const std::string why_not = supervisor::FindUnsupportedLimits().devices;
   if (!why_not.empty()) GTEST_SKIP() << why_not;
   const std::string second = said.substr(std::min(said.find("gpu1:"), said.size()));
   EXPECT_THAT(second, HasSubstr("Operation not permitted"));
-  // A machine without such a GPU has nothing behind the one that was given.
+  // The line is empty after the first GPU on a machine without the second.
   EXPECT_THAT(said.substr(0, said.size() - second.size()),
               AllOf(HasSubstr("gpu0:"), Not(HasSubstr("not permitted"))));
 }
 
 // A job can leave millions of files, or a file system in its directory that does not answer.
+//
+// Fault (queue): A job leaves millions of files on a node, or files that cannot be removed -> They
+// are removed in a queue of that user's own, and other users' starts do not wait
 TEST_F(ClusterAgentTest, AJobThatLeftWhatCannotBeRemovedDelaysNoOthersStart) {
-  auto left = StandingFileSystem::Mount();
+  auto left = HangingFileSystem::Mount();
   ASSERT_THAT(left, IsOk());
   const std::string launcher = disk_->behind() + "/launcher";
   const std::string up = launcher + ".up", go = launcher + ".go";
@@ -251,70 +263,52 @@ TEST_F(ClusterAgentTest, AJobThatLeftWhatCannotBeRemovedDelaysNoOthersStart) {
                              "fi\n"
                              "echo it began >&2; exit 1\n";
   ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
-  const auto start = [this](uint64_t part) {
-    v1::AgentOrder order;
-    v1::StartPart& start = *order.mutable_start();
-    start.mutable_part()->set_id(part);
-    start.mutable_part()->set_job("train");
-    start.mutable_part()->set_node("n0");
-    start.set_user("root");
-    server_.Order(order);
-  };
-  start(1);
+  server_.Order(StartOf(1));
   pollfd ready = {is_up.get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 30000), 1);
-  (*left)->StandStill();
+  (*left)->Hang();
   ASSERT_EQ(write(goes.get(), "go\n", 3), 3);
   EXPECT_THAT(server_.AwaitEnd(1).text(), HasSubstr("it began"));
   for (const uint64_t part : {2, 3}) {
-    start(part);
+    server_.Order(StartOf(part));
     EXPECT_THAT(server_.AwaitEnd(part).text(), HasSubstr("it began"));
   }
-  (*left)->GoOn();
+  (*left)->Resume();
 }
 
-// As many as a large node gets when it comes, while its file system takes its time.
+// A large node gets this many launchers when it joins, and its file system is slow.
+//
+// Fault (queue): A node is to start more launchers at once than its file system or user database
+// keeps up with -> They wait for their turn, and all are started
 TEST_F(ClusterAgentTest, LaunchersThatAreOrderedAtOnceAreAllStarted) {
   const std::string launcher = disk_->behind() + "/launcher";
   std::ofstream(launcher) << "#!/bin/sh\necho it began >&2; exit 1\n";
   ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
-  disk_->StandStill();
-  for (uint64_t part = 1; part <= 300; ++part) {
-    v1::AgentOrder order;
-    v1::StartPart& start = *order.mutable_start();
-    start.mutable_part()->set_id(part);
-    start.mutable_part()->set_job("train");
-    start.mutable_part()->set_node("n0");
-    start.set_user("root");
-    server_.Order(order);
-  }
+  disk_->Hang();
+  for (uint64_t part = 1; part <= 300; ++part) server_.Order(StartOf(part));
   ASSERT_TRUE(server_.AwaitRenewals(1));
-  disk_->GoOn();
+  disk_->Resume();
   for (uint64_t part = 1; part <= 300; ++part) {
     ASSERT_THAT(server_.AwaitEnd(part).text(), HasSubstr("it began")) << part;
   }
 }
 
+// Fault (queue): The file system of a job's files, or the user database, does not answer a
+// cluster's agent -> That launcher fails with this reason; the agent's lease is renewed, and other
+// jobs go on
 TEST_F(ClusterAgentTest, ALauncherWhoseFilesCannotBeMadeFailsAndNothingElseWaits) {
-  disk_->StandStill();
-  v1::AgentOrder order;
-  v1::StartPart& start = *order.mutable_start();
-  start.mutable_part()->set_id(12);
-  start.mutable_part()->set_job("train");
-  start.mutable_part()->set_node("n0");
-  start.set_user("root");
-  server_.Order(order);
+  disk_->Hang();
+  server_.Order(StartOf(12));
   ASSERT_TRUE(server_.AwaitRenewals(10));
   const v1::PartReport late = server_.AwaitEnd(12);
   EXPECT_THAT(late.text(), HasSubstr("does not answer"));
   EXPECT_EQ(late.blame(), v1::BLAME_NOBODY);
-  // One that is ended while its files are made does not wait for them.
-  start.mutable_part()->set_id(13);
-  server_.Order(order);
+  // A launcher that is stopped while its files are made does not wait for them.
+  server_.Order(StartOf(13));
   v1::AgentOrder stop;
   stop.mutable_stop()->set_id(13);
   server_.Order(stop);
-  EXPECT_THAT(server_.AwaitEnd(13).text(), HasSubstr("before it began"));
+  EXPECT_THAT(server_.AwaitEnd(13).text(), HasSubstr("before it was started"));
 }
 
 }  // namespace

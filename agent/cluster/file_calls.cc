@@ -3,14 +3,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 namespace cadre::agent {
 
 FileCalls::FileCalls(size_t most)
-    : most_(most), news_(std::make_shared<ScopedFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))) {}
+    : most_(most),
+      ready_event_(std::make_shared<ScopedFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))) {}
 
 std::shared_ptr<FileCalls::Lane> FileCalls::LaneOf(const std::string& key) {
   const auto found = lanes_.find(key);
@@ -30,19 +31,19 @@ bool FileCalls::Start(const std::string& key, Call call, MonoTime now) {
   if (lane == nullptr) return false;
   auto result = std::make_shared<Result>();
   waiting_.push_back({result, lane, now, call.limit, std::move(call.late)});
-  lane->thread.Post([result, work = std::move(call.work), news = news_] {
+  lane->thread.Post([result, work = std::move(call.work), ready_event = ready_event_] {
     result->then = work();
     result->done = true;
     const uint64_t one = 1;
-    // Fails only where it is readable anyway.
-    [[maybe_unused]] const ssize_t n = write(news->get(), &one, sizeof(one));
+    // The write fails only if the descriptor is readable anyway.
+    [[maybe_unused]] const ssize_t n = write(ready_event->get(), &one, sizeof(one));
   });
   return true;
 }
 
-bool FileCalls::StandsStill(const std::string& key, MonoTime now) const {
+bool FileCalls::IsHung(const std::string& key, MonoTime now) const {
   const auto found = lanes_.find(key);
-  return found != lanes_.end() && found->second->thread.StandsStill(now);
+  return found != lanes_.end() && found->second->thread.IsHung(now);
 }
 
 void FileCalls::Handle(MonoTime now) {
@@ -71,7 +72,7 @@ MonoTime FileCalls::NextDeadline() const {
 
 void FileCalls::Drain() {
   for (const auto& [key, lane] : lanes_) {
-    // One moment for all of them.
+    // The other lanes are not waited for once one has not finished in time.
     if (!lane->thread.Drain(kDrainLimit)) return;
   }
 }

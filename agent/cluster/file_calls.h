@@ -1,7 +1,7 @@
-// Work of the cluster agent that may take for ever: on users' files, and in a user database that is
-// on the network. The agent's loop gives it away and is answered later, within a limit. What has
-// the same key is done by one thread and in order; other keys' threads do not wait for it. The
-// loop's thread.
+// Runs the cluster agent's calls that may block for ever: on users' files, and on a user database
+// that is on the network. The agent's loop posts them and gets each result, or a timeout, later.
+// Calls with the same key run in order on one thread; threads of other keys do not wait for it. To
+// be used from the loop's thread.
 #ifndef CADRE_AGENT_CLUSTER_FILE_CALLS_H_
 #define CADRE_AGENT_CLUSTER_FILE_CALLS_H_
 
@@ -21,36 +21,36 @@
 
 namespace cadre::agent {
 
-// Keys that have a thread.
+// The maximum number of keys that have a thread.
 inline constexpr size_t kFileThreadsMax = 64;
 
 class FileCalls {
  public:
-  // Runs on the loop's thread.
+  // The continuation; runs on the loop's thread.
   using Then = std::function<void()>;
   struct Call {
-    // Runs on the key's thread, must own what it uses, and gives what is to be done about it.
+    // Runs on the key's thread, must own what it uses, and returns the continuation.
     std::function<Then()> work;
-    // Instead of that, once nothing of this key has been done for `limit`: who only waits for its
-    // turn is not late. What comes of the work later is dropped.
+    // Runs instead of that continuation if no call of this key has completed for `limit`; time
+    // spent queued behind calls that complete does not count. A later result of `work` is dropped.
     Then late;
     absl::Duration limit;
   };
 
-  // `most`: calls that may be under way.
+  // `most`: the maximum number of pending calls.
   explicit FileCalls(size_t most);
 
-  // False: there are too many, and nothing will run.
+  // Returns false if too many are pending; then nothing will run.
   bool Start(const std::string& key, Call call, MonoTime now);
-  // Whether what is given away now would wait behind something that stands still.
-  bool StandsStill(const std::string& key, MonoTime now) const;
+  // Whether a call posted now would queue behind one that does not return.
+  bool IsHung(const std::string& key, MonoTime now) const;
 
-  // Readable when there is something for Handle.
-  int fd() const { return news_->get(); }
+  // Readable when Handle has results to process.
+  int fd() const { return ready_event_->get(); }
   void Handle(MonoTime now);
   MonoTime NextDeadline() const;
 
-  // At the end: waits a moment for what is under way.
+  // Waits briefly for pending calls; called when the agent ends.
   void Drain();
 
  private:
@@ -60,7 +60,7 @@ class FileCalls {
   };
   struct Lane {
     FileThread thread{FileThread::Options()};
-    MonoTime got_on;  // when it was seen last that something was done
+    MonoTime got_on;  // when a call of this lane was last seen to have completed
   };
   struct Waiting {
     MonoTime Until() const { return std::max(since, lane->got_on) + limit; }
@@ -71,11 +71,11 @@ class FileCalls {
     absl::Duration limit;
     Then late;
   };
-  // nullptr: there are too many.
+  // Returns nullptr if too many keys have a thread.
   std::shared_ptr<Lane> LaneOf(const std::string& key);
 
   const size_t most_;
-  const std::shared_ptr<ScopedFd> news_;
+  const std::shared_ptr<ScopedFd> ready_event_;
   std::map<std::string, std::shared_ptr<Lane>> lanes_;
   std::list<Waiting> waiting_;
 };

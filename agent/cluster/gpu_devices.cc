@@ -8,20 +8,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/kernel_files.h"
 
 namespace cadre::agent {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Linux' list of devices gives this one to NVIDIA, whether the driver is loaded or not.
+// Linux' device list assigns this major to NVIDIA, whether the driver is loaded or not.
 constexpr uint32_t kNvidiaMajor = 195;
-// Below them there are GPUs: nvidia-modeset and nvidiactl.
+// Minors of nvidia-modeset and nvidiactl; the GPUs' minors are below them.
 constexpr uint32_t kFirstControlMinor = 254;
 constexpr uint32_t kLastControlMinor = 255;
 
-// Majors by what /proc/devices calls the driver, which is one or the other with its version.
+// Adds the majors that /proc/devices lists for the driver, under either name that its versions use.
 void AddMajors(absl::string_view text, std::set<uint32_t>* majors) {
   // Block devices come after the character devices.
   text = text.substr(0, text.find("Block devices:"));
@@ -43,7 +43,7 @@ std::optional<uint32_t> MinorOf(absl::string_view information) {
   return std::nullopt;
 }
 
-// "226:128\n" in /sys/class/drm/NAME/dev.
+// Parses the content of /sys/class/drm/NAME/dev, for example "226:128\n".
 std::optional<GraphicsNode> NodeOf(absl::string_view numbers) {
   const std::vector<absl::string_view> parts =
       absl::StrSplit(absl::StripAsciiWhitespace(numbers), ':');
@@ -75,7 +75,7 @@ std::map<uint32_t, NodeGpu> GpusToGive(const std::vector<Gpu>& found,
   const size_t wanted = count.value_or(static_cast<uint32_t>(found.size()));
   for (const Gpu& gpu : found) {
     if (gpus.size() == wanted) break;
-    // A job that cannot open the others may count its GPUs from 0: a UUID names one in any case.
+    // A job that cannot open the other GPUs may count its own from 0; a UUID is unambiguous.
     gpus[gpu.index] = {gpu.uuid.empty() ? absl::StrCat(gpu.index) : gpu.uuid,
                        gpu.minor.value_or(gpu.index)};
   }
@@ -96,7 +96,7 @@ GpuDevices FindGpuDevices(const std::string& root) {
        entry.increment(error)) {
     const std::string name = entry->path().string();
     const auto node = NodeOf(supervisor::KernelFileText(name + "/dev"));
-    // Of a card's outputs, which are no devices, there is none.
+    // A card's outputs are listed here too, but are not devices and have no numbers.
     if (!node.has_value()) continue;
     std::error_code ignored;
     const auto gpu = gpus.find(fs::canonical(name + "/device", ignored).filename().string());

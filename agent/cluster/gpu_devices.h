@@ -1,4 +1,4 @@
-// Which devices a part of a job may open: the GPUs that it was given and no others of NVIDIA's.
+// Which devices an allocation may open: the GPUs that it was given, and no other NVIDIA devices.
 #ifndef CADRE_AGENT_CLUSTER_GPU_DEVICES_H_
 #define CADRE_AGENT_CLUSTER_GPU_DEVICES_H_
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/supervisor/frames.h"
-#include "agent/workers/gpus.h"
+#include "agent/workers/node_hardware.h"
 
 namespace cadre::agent {
 
@@ -20,12 +20,13 @@ struct NodeGpu {
   uint32_t minor = 0;  // of /dev/nvidiaN
 };
 
-// By index, which is how the cluster's core tells them apart: `count` of those that were found, or
-// all of them. More than were found are believed to be there, and called by their index. Pure.
+// Returns `count` of the GPUs that were found, or all of them, by index, which is how the cluster's
+// core identifies them. If `count` exceeds the GPUs found, the missing ones are assumed to exist
+// and are named by their index. Pure.
 std::map<uint32_t, NodeGpu> GpusToGive(const std::vector<Gpu>& found,
                                        std::optional<uint32_t> count);
 
-// A node of the graphics system (/dev/dri), which opens the same GPU as /dev/nvidiaN.
+// A DRM device node (/dev/dri), which opens the same GPU as /dev/nvidiaN.
 struct GraphicsNode {
   uint32_t major = 0;
   uint32_t minor = 0;
@@ -33,16 +34,17 @@ struct GraphicsNode {
 };
 
 struct GpuDevices {
-  // Of /dev/nvidiaN and the driver's control nodes.
+  // Major numbers of /dev/nvidiaN and of the driver's control devices.
   std::set<uint32_t> majors;
   std::vector<GraphicsNode> graphics;
 };
 
-// What the system below `root` ("" but for a test) says of NVIDIA's devices. Nodes of a GPU may be
-// made at any time later, so that they are known by their numbers and not looked for.
+// Reads the numbers of NVIDIA's devices from /proc and /sys below `root` ("" except in tests). The
+// device files of a GPU may be created at any later time, so they are identified by number and not
+// searched for.
 GpuDevices FindGpuDevices(const std::string& root = "");
 
-// For a part that was given the GPUs of these minor numbers. Pure.
+// The rules for an allocation that was given the GPUs with these minor numbers. Pure.
 std::vector<supervisor::DeviceRule> DeviceRules(const std::set<uint32_t>& granted,
                                                 const GpuDevices& devices);
 

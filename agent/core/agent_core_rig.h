@@ -1,4 +1,4 @@
-// Feeds an agent core events, and says what it wants in words.
+// Test fixture: feeds events to an agent core and returns its commands as text.
 #ifndef CADRE_AGENT_CORE_AGENT_CORE_RIG_H_
 #define CADRE_AGENT_CORE_AGENT_CORE_RIG_H_
 
@@ -13,6 +13,7 @@
 #include "agent/core/agent_core.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/versions.h"
 
 namespace cadre::agent {
 
@@ -71,7 +72,7 @@ inline std::string Up(const v1::NodeMessage& m) {
 }
 
 struct Words {
-  std::string operator()(const SendUp& c) const { return Up(c.message); }
+  std::string operator()(const SendToServer& c) const { return Up(c.message); }
   std::string operator()(const BeginJob& c) const {
     return absl::StrCat("begin", c.spec.command().empty() ? "" : " ",
                         absl::StrJoin(c.spec.command(), " "));
@@ -110,7 +111,7 @@ struct Words {
   }
 };
 
-// Feeds a core and tells what it wants in words.
+// Feeds events to a core and returns its commands as text.
 class AgentCoreTest : public testing::Test {
  protected:
   using Lines = std::vector<std::string>;
@@ -133,7 +134,7 @@ class AgentCoreTest : public testing::Test {
     Lines lines;
     for (const AgentCommand& command : core_->Step(now_, event)) {
       lines.push_back(std::visit(Words{}, command));
-      if (const auto* up = std::get_if<SendUp>(&command)) {
+      if (const auto* up = std::get_if<SendToServer>(&command)) {
         EXPECT_EQ(up->message.job(), "j");
         EXPECT_EQ(up->message.incarnation(), 9u);
       }
@@ -144,7 +145,7 @@ class AgentCoreTest : public testing::Test {
     now_ = now_ + d;
     return Feed(AgentTick{});
   }
-  // Time passes to the next deadline, which must be `d` away.
+  // Advances the time to the core's next deadline, which must be `d` away.
   Lines Deadline(absl::Duration d) {
     EXPECT_EQ(absl::FormatDuration(core_->NextDeadline() - now_), absl::FormatDuration(d));
     return After(d);
@@ -154,20 +155,21 @@ class AgentCoreTest : public testing::Test {
     server_id_ = server_id;
     v1::ServerMessage m;
     m.mutable_welcome()->set_server_id(server_id);
+    *m.mutable_welcome()->mutable_version() = rpc::ThisVersion();
     m.mutable_welcome()->mutable_lease()->set_seconds(9);
     *m.mutable_welcome()->mutable_spec() = Config().join.spec();
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Assign(uint64_t generation, uint32_t workers = 2) {
     v1::ServerMessage m;
     SetGeneration(&m, {server_id_, generation});
     m.mutable_assign()->set_local_world_size(workers);
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Stop(uint64_t generation, int grace = 5) {
     return Stop(GenerationId{server_id_, generation}, grace);
   }
-  // Of another server's generation, which the last Join named.
+  // Stops a generation of another server, as named in the last Join.
   Lines StopOfServer(uint64_t server_id, uint64_t generation) {
     return Stop(GenerationId{server_id, generation}, 5);
   }
@@ -176,9 +178,9 @@ class AgentCoreTest : public testing::Test {
     SetGeneration(&m, generation);
     m.mutable_stop()->set_reason("rank 3 failed");
     m.mutable_stop()->mutable_grace()->set_seconds(grace);
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
-  // The order to stop that lets workers rejoin.
+  // A stop order that lets workers rejoin.
   Lines StopToRejoin(uint64_t generation, const std::vector<uint32_t>& replace = {}) {
     v1::ServerMessage m;
     SetGeneration(&m, {server_id_, generation});
@@ -186,7 +188,7 @@ class AgentCoreTest : public testing::Test {
     m.mutable_stop()->mutable_grace()->set_seconds(5);
     m.mutable_stop()->set_rejoin(true);
     for (const uint32_t local_rank : replace) m.mutable_stop()->add_replace(local_rank);
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Waits(uint64_t generation, uint32_t local_rank) {
     return Feed(WorkerWaits{generation, local_rank, "a peer is gone"});
@@ -195,13 +197,13 @@ class AgentCoreTest : public testing::Test {
     v1::ServerMessage m;
     m.mutable_finished()->mutable_verdict()->set_outcome(outcome);
     m.mutable_finished()->mutable_verdict()->set_exit_status(status);
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Rejected(absl::StatusCode code) {
     v1::ServerMessage m;
     m.mutable_rejected()->set_code(static_cast<int>(code));
     m.mutable_rejected()->set_message("other\ncommand");
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Down(const absl::Status& status = absl::UnavailableError("connection refused")) {
     return Feed(LinkDown{status});
@@ -227,18 +229,18 @@ class AgentCoreTest : public testing::Test {
     request.set_generation(generation);
     request.set_client(client);
     request.set_request_id(id);
-    return Feed(WorkerAsked{request});
+    return Feed(StoreRequested{request});
   }
   Lines StoreSays(uint64_t client, uint64_t id) {
     v1::ServerMessage m;
     m.mutable_store()->set_client(client);
     m.mutable_store()->set_request_id(id);
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Renewed(uint64_t number) {
     v1::ServerMessage m;
     m.mutable_renewed()->set_number(number);
-    return Feed(ServerSaid{m});
+    return Feed(ServerMessageReceived{m});
   }
   Lines Progress(uint32_t local_rank, uint64_t step, uint64_t generation = 1) {
     v1::Progress progress;
@@ -247,7 +249,7 @@ class AgentCoreTest : public testing::Test {
     return Feed(WorkerProgress{generation, progress, now_});
   }
 
-  // What a look found of these local ranks.
+  // The evidence that a probe found for these local ranks.
   Lines Found(const std::vector<int>& local_ranks, uint64_t generation = 1) {
     EvidenceFound found{generation, {}};
     for (const int local_rank : local_ranks) {
@@ -257,32 +259,33 @@ class AgentCoreTest : public testing::Test {
     return Feed(found);
   }
 
-  // From now on workers that report progress may take `progress_seconds` for a step, and others be
-  // silent for `silence_seconds`; 0: for ever.
+  // Workers that report progress may from now on take `progress_seconds` for a step, and other
+  // workers may be silent for `silence_seconds`; 0 means no limit.
   void LimitProgress(int64_t silence_seconds = 0, int64_t progress_seconds = 60) {
     v1::ServerMessage welcome;
     welcome.mutable_welcome()->set_server_id(1);
+    *welcome.mutable_welcome()->mutable_version() = rpc::ThisVersion();
     welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
     v1::Timeouts* timeouts = welcome.mutable_welcome()->mutable_spec()->mutable_timeouts();
     if (progress_seconds > 0) timeouts->mutable_progress()->set_seconds(progress_seconds);
     if (silence_seconds > 0) timeouts->mutable_silence()->set_seconds(silence_seconds);
-    Feed(ServerSaid{welcome});
+    Feed(ServerMessageReceived{welcome});
   }
 
   Lines AskStacks(uint64_t generation, uint64_t call) {
     v1::ServerMessage message;
     SetGeneration(&message, {server_id_, generation});
     message.mutable_ask_stacks()->set_call(call);
-    return Feed(ServerSaid{message});
+    return Feed(ServerMessageReceived{message});
   }
   Lines Inspect(uint64_t generation, bool briefly = false) {
     v1::ServerMessage message;
     SetGeneration(&message, {server_id_, generation});
     message.mutable_inspect()->set_briefly(briefly);
-    return Feed(ServerSaid{message});
+    return Feed(ServerMessageReceived{message});
   }
 
-  // Connected, and generation 1 with two workers running.
+  // Connects and brings generation 1 up with two running workers.
   void Run() {
     ASSERT_THAT(Feed(LinkUp{}), testing::ElementsAre("up join port=500 gen=0"));
     ASSERT_THAT(Welcome(), testing::ElementsAre("begin"));

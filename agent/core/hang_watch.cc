@@ -6,23 +6,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "base/duration.h"
 
 namespace cadre::agent {
 namespace {
 
-// Workers of which a report of a hang tells, and of which it brings the last lines: it has to fit
-// into one message.
+// Limits on the workers in a report of a hang, and on those whose last lines it includes: it has to
+// fit into one message.
 constexpr size_t kMaxRanksInEvidence = 512;
 constexpr size_t kMaxQuotedRanks = 64;
-// Of what they called in their process groups.
+// Limit on the recorded collective calls of all workers.
 constexpr size_t kMaxCallsBytes = 512 << 10;
 
-// A program that imports its packages writes nothing; one that takes longer than this hangs.
+// A program that imports its packages writes nothing; one that takes longer than this counts as
+// hanging.
 constexpr absl::Duration kLongestImports = absl::Minutes(10);
 
-// The last sign of life that counts, absent where none does; how long the next one may take, zero
-// for as long as it likes; and whether it was output.
+// The last sign of life that counts, unset if none does; how long the next one may take, zero for
+// no limit; and whether that sign was output.
 struct Quiet {
   std::optional<MonoTime> since;
   absl::Duration limit;
@@ -33,7 +35,7 @@ Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts) {
   const absl::Duration progress = FromProto(timeouts.progress());
   const absl::Duration silence = FromProto(timeouts.silence());
   const bool shows = worker.progressed_at.has_value();
-  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
+  // A worker that shows progress need not write. Without a progress limit, output counts as well.
   if (shows && progress > absl::ZeroDuration()) return {worker.progressed_at, progress, false};
   if (silence > absl::ZeroDuration() && (!shows || *worker.progressed_at < worker.wrote_at)) {
     return {worker.wrote_at, worker.imports ? std::max(silence, kLongestImports) : silence, true};
@@ -41,7 +43,7 @@ Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts) {
   return {worker.progressed_at, silence, false};
 }
 
-// Adds what is known of it here.
+// Adds what the agent knows of the worker.
 void Complete(const Worker& worker, const v1::JobSpec& spec, MonoTime now, v1::RankEvidence* rank) {
   rank->set_pid(worker.pid);
   rank->set_absent(spec.restart().in_place() && !worker.rejoined &&
@@ -88,8 +90,8 @@ MonoTime FirstStandstill(const Workers& workers) {
   MonoTime first = MonoTime::Never();
   for (const auto& [local_rank, worker] : workers) {
     if (worker.exited() || worker.waits() || worker.pid == 0) continue;
-    if (!worker.progressed_at || worker.usual == absl::ZeroDuration()) continue;
-    const absl::Duration limit = std::max(kUsualTimes * worker.usual, kStandsStillAtLeast);
+    if (!worker.progressed_at || worker.usual_interval == absl::ZeroDuration()) continue;
+    const absl::Duration limit = std::max(kUsualTimes * worker.usual_interval, kMinStandstill);
     first = std::min(first, *worker.progressed_at + limit);
   }
   return first;
@@ -98,7 +100,7 @@ MonoTime FirstStandstill(const Workers& workers) {
 v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Workers& workers,
                             const v1::JobSpec& spec, MonoTime now) {
   if (findings.empty()) {
-    // The look takes too long; the server must still hear who hangs.
+    // The probe was too slow; the server must still learn which workers hang.
     for (const auto& [local_rank, worker] : workers) {
       findings.emplace_back().set_local_rank(static_cast<int32_t>(local_rank));
     }
@@ -106,7 +108,7 @@ v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Worker
   std::vector<v1::RankEvidence> ranks;
   for (v1::RankEvidence& rank : findings) {
     const auto found = workers.find(static_cast<uint32_t>(rank.local_rank()));
-    // Who waits for the next generation holds up nobody in this one.
+    // A worker that waits for the next generation blocks no other worker in this one.
     if (found == workers.end() || found->second.exited() || found->second.waits()) continue;
     Complete(found->second, spec, now, &rank);
     ranks.push_back(std::move(rank));
@@ -126,23 +128,25 @@ v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Worker
   return evidence;
 }
 
-void HangWatch::Looks(MonoTime first, MonoTime now) {
+void HangWatch::OnStandstillProbe(MonoTime first, MonoTime now) {
   for_standstill_ = true;
-  looked_at_ = first;
-  looks_again_ = now + kLookAgain;
+  probed_standstill_ = first;
+  next_probe_at_ = now + kProbeAgain;
 }
 
 void HangWatch::Begin(MonoTime now, bool briefly) {
+  CADRE_CHECK(!probing(), "a probe begins while another is under way");
   findings_.clear();
   briefly_ = briefly;
   findings_by_ = now + kEvidenceLimit;
   over_by_ = now + kStacksLimit;
 }
 
-bool HangWatch::Found(std::vector<v1::RankEvidence> findings, MonoTime now) {
+bool HangWatch::OnFindings(std::vector<v1::RankEvidence> findings, MonoTime now) {
   if (findings_by_ == MonoTime::Never()) return false;
   findings_ = std::move(findings);
-  // Later than that the agent stood still, and may not have read yet what its workers reported.
+  // If the findings are late the agent itself was suspended, and may not have read yet what its
+  // workers reported.
   return now <= findings_by_;
 }
 
@@ -154,20 +158,21 @@ bool HangWatch::FindingsAreDue(MonoTime now) {
 }
 
 std::vector<v1::RankEvidence> HangWatch::TakeFindings() {
+  CADRE_CHECK(findings_by_ != MonoTime::Never(), "no findings are due");
   findings_by_ = MonoTime::Never();
   return std::exchange(findings_, {});
 }
 
-bool HangWatch::IsNews(bool stands_still, v1::NodeEvidence* evidence) {
+bool HangWatch::ShouldReport(bool stands_still, v1::NodeEvidence* evidence) {
   const bool asked = std::exchange(inspected_, false);
   evidence->set_stall(std::exchange(for_standstill_, false) && stands_still && !evidence->hang());
   if (evidence->hang()) hang_ = *evidence;
-  // Else the worker got on while it was looked at.
+  // Otherwise the worker made progress during the probe, and nothing is reported.
   return evidence->hang() || evidence->stall() || asked;
 }
 
 bool HangWatch::End() {
-  if (!looking()) return false;
+  if (!probing()) return false;
   over_by_ = MonoTime::Never();
   return true;
 }

@@ -1,6 +1,6 @@
-// attaching_tool_for_test PID: a debugger that attaches to a process, and never comes to its end.
-// attaching_tool_for_test: a process that says "ready", then takes no signal until a line is typed,
-// and says "here" to SIGUSR1.
+// attaching_tool_for_test PID: a debugger that attaches to a process, and never ends.
+// attaching_tool_for_test: a process that prints "ready", then takes no signal until a line is
+// typed, and prints "here" on SIGUSR1.
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   }
   signal(SIGUSR1, SayHere);
   Say("ready\n");
-  // The parent waits for its child without taking signals, as that of a vfork().
+  // The parent waits for its child without taking signals, like the parent of a vfork().
   static char stack[64 << 10];
   if (clone(AwaitLine, stack + sizeof(stack), CLONE_VFORK | SIGCHLD, nullptr) < 0) return 1;
   for (;;) pause();

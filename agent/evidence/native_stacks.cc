@@ -22,8 +22,8 @@
 namespace cadre::agent {
 namespace {
 
-// How often a wait looks whether it was cancelled.
-constexpr int64_t kLookMs = 20;
+// The interval at which a wait checks for cancellation.
+constexpr int64_t kCancelPollMs = 20;
 
 std::vector<std::string> ToolFor(pid_t process) {
   const std::string pid = absl::StrCat(process);
@@ -48,7 +48,7 @@ std::vector<std::string> ToolFor(pid_t process) {
   return {};
 }
 
-// posix_spawn: the agent has threads of gRPC, and never forks.
+// posix_spawn, because the agent has gRPC threads and never forks.
 int Start(const std::vector<std::string>& tool, int output, pid_t* pid) {
   std::vector<char*> argv;
   for (const std::string& word : tool) argv.push_back(const_cast<char*>(word.c_str()));
@@ -67,7 +67,7 @@ int Start(const std::vector<std::string>& tool, int output, pid_t* pid) {
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  // Ctrl-C is for the job.
+  // Its own process group, because Ctrl-C is meant for the job.
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   const int error = posix_spawn(pid, argv[0], &files, &attributes, argv.data(),
@@ -77,18 +77,18 @@ int Start(const std::vector<std::string>& tool, int output, pid_t* pid) {
   return error;
 }
 
-// True: it closed its output.
+// Returns true if the tool closed its output.
 bool ReadAll(int fd, MonoTime deadline, const std::atomic<bool>& cancelled, std::string* text) {
   char chunk[4096];
   while (!cancelled) {
     const int64_t left = absl::ToInt64Milliseconds(deadline - MonoNow());
     if (left <= 0) return false;
     pollfd ready = {fd, POLLIN, 0};
-    if (poll(&ready, 1, static_cast<int>(std::min(left, kLookMs))) <= 0) continue;
+    if (poll(&ready, 1, static_cast<int>(std::min(left, kCancelPollMs))) <= 0) continue;
     const ssize_t n = read(fd, chunk, sizeof(chunk));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return true;
-    // Beyond the limit it is drained, so that the tool comes to its end.
+    // Output beyond the limit is read and dropped, so that the tool can end.
     text->append(chunk, std::min(static_cast<size_t>(n), kMaxStackBytes - text->size()));
   }
   return false;
@@ -112,7 +112,7 @@ std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTi
   const ScopedFd pidfd(supervisor::OpenPidfd(process));
   const bool was_stopped = IsStopped(process);
   std::string text = OutputOfTool(tool, deadline, cancelled);
-  // ptrace(2): it attaches with SIGSTOP, and that stays when it is killed before it detaches.
+  // ptrace(2): the tool attaches with SIGSTOP, which persists if it is killed before it detaches.
   if (!was_stopped) supervisor::SignalPidfd(pidfd.get(), SIGCONT);
   return text;
 }
@@ -129,7 +129,8 @@ std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline
   if (error != 0) return absl::StrCat("no native stacks: ", tool[0], ": ", strerror(error), "\n");
   std::string text;
   const bool whole = ReadAll(read_end.get(), deadline, cancelled, &text);
-  // Nothing more is wanted of it, nor of what it started, which is in its group.
+  // Its output is complete or no longer needed, so it and its children, which are in its group, are
+  // killed.
   kill(-pid, SIGKILL);
   while (waitpid(-pid, nullptr, 0) > 0 || errno == EINTR) {
   }

@@ -1,4 +1,4 @@
-// The native stacks of a process, by eu-stack or gdb where one of them is installed. Stateless; any
+// The native stacks of a process, by eu-stack or gdb if one of them is installed. Stateless; any
 // thread.
 #ifndef CADRE_AGENT_EVIDENCE_NATIVE_STACKS_H_
 #define CADRE_AGENT_EVIDENCE_NATIVE_STACKS_H_
@@ -16,18 +16,20 @@ namespace cadre::agent {
 
 inline constexpr size_t kMaxStackBytes = 256 << 10;
 
-// What the tool printed until it ended, `deadline` came or `cancelled` became true, and a line that
-// says so where it is not all. The tool is killed then. Says why where there is no tool.
+// Returns the tool's output until it ended, `deadline` passed or `cancelled` became true, in which
+// case it is killed and a line notes that the output is incomplete. Without a tool, returns the
+// reason.
 std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<bool>& cancelled);
 
-// The same by a tool that attaches to the process. Killed in the middle of that, it would leave the
-// process stopped: the process goes on when this returns, unless it was stopped before.
+// Does the same with a tool that attaches to the process. If the tool is killed while attached, it
+// leaves the process stopped; so the process is continued before this returns, unless it was
+// stopped before.
 std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTime deadline,
                      const std::atomic<bool>& cancelled);
 
-// Runs any program with these arguments and returns what it prints, within the same limits. When it
-// returns, the program and what it started, as far as that is in its process group, are gone and
-// waited for: a killed gdb leaves a child of its own to whoever is the subreaper, and that is this
+// Runs any program with these arguments and returns its output, within the same limits. When it
+// returns, the program and those of its children that are in its process group have ended and were
+// waited for: when gdb is killed, its own child is reparented to the subreaper, which is this
 // process.
 std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,
                          const std::atomic<bool>& cancelled);

@@ -21,12 +21,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTestTimeout = absl::Seconds(60);
 
 class OutputOfToolTest : public testing::Test {
  protected:
-  // As the agent: orphans come to it.
+  // Like the agent, so that orphans are reparented to this process.
   void SetUp() override { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
+  void TearDown() override { EXPECT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 0), 0); }
   static void ExpectNoChildren() {
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
     EXPECT_EQ(errno, ECHILD);
@@ -37,19 +38,19 @@ class OutputOfToolTest : public testing::Test {
 };
 
 TEST_F(OutputOfToolTest, OfOneThatEnds) {
-  EXPECT_EQ(OutputOfTool({"/bin/echo", "a", "b"}, MonoNow() + kPatience, cancelled_), "a b\n");
+  EXPECT_EQ(OutputOfTool({"/bin/echo", "a", "b"}, MonoNow() + kTestTimeout, cancelled_), "a b\n");
   ExpectNoChildren();
 }
 
 TEST_F(OutputOfToolTest, WhenItIsKilledItsOwnChildIsWaitedForToo) {
   std::thread canceller([this] {
-    const MonoTime end = MonoNow() + kPatience;
+    const MonoTime end = MonoNow() + kTestTimeout;
     while (ReadFileOrEmpty(file_).empty() && MonoNow() < end) poll(nullptr, 0, 1);
     cancelled_ = true;
   });
   const std::string text =
       OutputOfTool({"/bin/sh", "-c", "sleep 1000 & echo $! > \"$0\"; wait", file_},
-                   MonoNow() + kPatience, cancelled_);
+                   MonoNow() + kTestTimeout, cancelled_);
   canceller.join();
   EXPECT_NE(ReadFileOrEmpty(file_), "");
   EXPECT_THAT(text, HasSubstr("was not done in time"));
@@ -58,12 +59,12 @@ TEST_F(OutputOfToolTest, WhenItIsKilledItsOwnChildIsWaitedForToo) {
 
 TEST_F(OutputOfToolTest, WhenItEndsItsOwnChildIsWaitedForToo) {
   EXPECT_EQ(OutputOfTool({"/bin/sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo done"},
-                         MonoNow() + kPatience, cancelled_),
+                         MonoNow() + kTestTimeout, cancelled_),
             "done\n");
   ExpectNoChildren();
 }
 
-// A process that is looked at by a tool that is killed while it attaches.
+// A process that is examined by a tool that is killed while it attaches.
 class StacksByTest : public testing::Test {
  protected:
   void Start(const std::vector<std::string>& argv) {
@@ -76,25 +77,25 @@ class StacksByTest : public testing::Test {
   }
   bool AwaitStatus(const std::string& text) const {
     const std::string file = absl::StrCat("/proc/", process_->pid(), "/status");
-    const MonoTime end = MonoNow() + kPatience;
+    const MonoTime end = MonoNow() + kTestTimeout;
     while (!absl::StrContains(ReadFileOrEmpty(file), text)) {
       if (MonoNow() > end) return false;
       poll(nullptr, 0, 1);
     }
     return true;
   }
-  void Look() const {
+  void AttachAndCancel() const {
     std::atomic<bool> cancelled{false};
     std::thread canceller([&] {
       const std::string file = absl::StrCat("/proc/", process_->pid(), "/status");
-      const MonoTime end = MonoNow() + kPatience;
+      const MonoTime end = MonoNow() + kTestTimeout;
       while (absl::StrContains(ReadFileOrEmpty(file), "TracerPid:\t0\n") && MonoNow() < end) {
         poll(nullptr, 0, 1);
       }
       cancelled = true;
     });
     EXPECT_THAT(StacksBy({kTool, absl::StrCat(process_->pid())}, process_->pid(),
-                         MonoNow() + kPatience, cancelled),
+                         MonoNow() + kTestTimeout, cancelled),
                 HasSubstr("was not done in time"));
     canceller.join();
   }
@@ -105,20 +106,20 @@ class StacksByTest : public testing::Test {
 
 TEST_F(StacksByTest, TheProcessGoesOn) {
   Start({kTool});
-  // While it is loaded it may wait for a disk, and SIGUSR1 would still end it.
-  ASSERT_TRUE(process_->WaitForLine("ready", kPatience).has_value());
+  // While it is being loaded it may wait for a disk too, and SIGUSR1 would still end it.
+  ASSERT_TRUE(process_->WaitForLine("ready", kTestTimeout).has_value());
   ASSERT_TRUE(AwaitStatus("State:\tD"));
-  Look();
+  AttachAndCancel();
   process_->Type("\n");
   process_->Kill(SIGUSR1);
-  EXPECT_TRUE(process_->WaitForLine("here", kPatience).has_value());
+  EXPECT_TRUE(process_->WaitForLine("here", kTestTimeout).has_value());
 }
 
 TEST_F(StacksByTest, WhatWasStoppedBeforeStaysStopped) {
   Start({"/bin/sleep", "1000"});
   process_->Kill(SIGSTOP);
   ASSERT_TRUE(AwaitStatus("State:\tT"));
-  Look();
+  AttachAndCancel();
   EXPECT_TRUE(AwaitStatus("State:\tT"));
 }
 

@@ -5,15 +5,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <utility>
 
-#include "agent/evidence/progress_lines.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/progress_snapshot.h"
+#include "rpc/job_progress.h"
 
 namespace cadre::agent {
 namespace {
 
-// A negative number: there is no such file.
+// Returns a negative number if there is no such file.
 int64_t ModifiedNs(const std::string& path) {
   struct stat found;
   if (stat(path.c_str(), &found) != 0) return -1;
@@ -25,7 +29,7 @@ int64_t Bytes(const std::string& path) {
   return stat(path.c_str(), &found) == 0 ? int64_t{found.st_size} : 0;
 }
 
-// The moment of a file's time stamp, whose clock may be set back and forth.
+// Converts a file's time stamp to MonoTime; the wall clock may be set back and forth.
 MonoTime MomentOf(int64_t modified_ns, MonoTime now) {
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
@@ -37,7 +41,7 @@ MonoTime MomentOf(int64_t modified_ns, MonoTime now) {
 
 }  // namespace
 
-struct ProgressWatch::OutputLook {
+struct ProgressWatch::OutputSizes {
   std::map<uint32_t, std::vector<std::string>> files;  // by local rank
   std::map<uint32_t, int64_t> bytes;
   std::atomic<bool> done{false};
@@ -52,8 +56,8 @@ void ProgressWatch::Start(std::string directory, uint64_t generation, std::vecto
     CADRE_CHECK(is_new, "two workers of local rank ", worker.local_rank);
     added->second.worker = std::move(worker);
   }
-  // One that is under way tells of workers that are no more.
-  look_ = nullptr;
+  // A reading under way is for workers that are no longer tracked.
+  output_sizes_ = nullptr;
 }
 
 std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_view line,
@@ -66,7 +70,7 @@ std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_
   v1::Progress progress = parsed->progress;
   progress.set_local_rank(local_rank);
   if (parsed->has_step) lines_have_steps_ = true;
-  // What this line leaves out is as it was told last.
+  // Values that this line leaves out are taken from the last report.
   if (watched.progress) {
     const v1::Progress& before = *watched.progress;
     if (!parsed->has_step) progress.set_step(before.step());
@@ -84,11 +88,11 @@ void ProgressWatch::PollPage(Watched& watched, MonoTime now, std::vector<AgentEv
       ProgressPagePath(directory_, generation_, static_cast<int>(watched.worker.rank)));
   if (!page.ok() || (page->since == watched.page_since && page->step == watched.page_step)) return;
   watched.page_since = page->since;
-  // A page may say anything.
+  // A page may contain any value.
   const MonoTime since = std::min(page->since, now);
   const bool other_step = page->step != watched.page_step;
   watched.page_step = page->step;
-  // Until the first step nobody knows how long it may take.
+  // A step's usual time is not known before the first step has ended.
   if (page->phase == WorkerPhase::kStarting) return;
   events.push_back(WorkerAlive{generation_, watched.worker.local_rank, since});
   if (!other_step || lines_have_steps_ || page->step <= 0) return;
@@ -108,39 +112,40 @@ void ProgressWatch::PollFile(Watched& watched, MonoTime now, std::vector<AgentEv
   }
 }
 
-void ProgressWatch::LookAtOutput(MonoTime now) {
-  auto look = std::make_shared<OutputLook>();
+void ProgressWatch::ReadOutputSizes(MonoTime now) {
+  auto sizes = std::make_shared<OutputSizes>();
   for (const auto& [local_rank, watched] : workers_) {
-    if (!watched.worker.output_files.empty()) look->files[local_rank] = watched.worker.output_files;
+    if (!watched.worker.output_files.empty())
+      sizes->files[local_rank] = watched.worker.output_files;
   }
-  if (look->files.empty()) return;
-  look_ = look;
-  look_began_ = now;
-  files_.Post([look = std::move(look)] {
-    for (const auto& [local_rank, paths] : look->files) {
-      for (const std::string& path : paths) look->bytes[local_rank] += Bytes(path);
+  if (sizes->files.empty()) return;
+  output_sizes_ = sizes;
+  sizes_asked_at_ = now;
+  files_.Post([sizes = std::move(sizes)] {
+    for (const auto& [local_rank, paths] : sizes->files) {
+      for (const std::string& path : paths) sizes->bytes[local_rank] += Bytes(path);
     }
-    look->done = true;
+    sizes->done = true;
   });
 }
 
 void ProgressWatch::PollOutput(MonoTime now, std::vector<AgentEvent>& events) {
-  if (look_ == nullptr) return LookAtOutput(now);
-  if (!look_->done) {
-    if (now < look_began_ + kStandsStillAfter) return;
-    for (const auto& [local_rank, paths] : look_->files) {
+  if (output_sizes_ == nullptr) return ReadOutputSizes(now);
+  if (!output_sizes_->done) {
+    if (now < sizes_asked_at_ + kFileTaskHungAfter) return;
+    for (const auto& [local_rank, paths] : output_sizes_->files) {
       events.push_back(WorkerWrote{generation_, local_rank, now});
     }
     return;
   }
-  for (const auto& [local_rank, bytes] : look_->bytes) {
-    // Log files are appended to: what is there at the first look may be an earlier run's.
+  for (const auto& [local_rank, bytes] : output_sizes_->bytes) {
+    // Log files are appended to, so their content at the first reading may be from an earlier run.
     const int64_t before = std::exchange(workers_.at(local_rank).output_bytes, bytes);
     if (before >= 0 && bytes != before) {
       events.push_back(WorkerWrote{generation_, local_rank, now});
     }
   }
-  LookAtOutput(now);
+  ReadOutputSizes(now);
 }
 
 std::vector<AgentEvent> ProgressWatch::Poll(MonoTime now) {
@@ -159,6 +164,40 @@ std::vector<v1::Progress> ProgressWatch::Newest() const {
     if (watched.progress) newest.push_back(*watched.progress);
   }
   return newest;
+}
+
+std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
+  ProgressLine parsed;
+  v1::Progress& progress = parsed.progress;
+  bool any = false;
+  for (const absl::string_view word :
+       absl::StrSplit(line, absl::ByAnyChar(" \t\r\n,"), absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(word, absl::MaxSplits('=', 1));
+    uint64_t step = 0;
+    double number = 0;
+    if (parts.first == "step" && absl::SimpleAtoi(parts.second, &step)) {
+      progress.set_step(step);
+      parsed.has_step = true;
+      any = true;
+    } else if (parts.first == "samples_per_second" && absl::SimpleAtod(parts.second, &number) &&
+               std::isfinite(number)) {
+      progress.set_samples_per_second(number);
+      any = true;
+    } else if (parts.first == "loss" && absl::SimpleAtod(parts.second, &number)) {
+      // A NaN loss is what the user most wants to see.
+      progress.set_loss(number);
+      any = true;
+    } else if (parts.first == "total" && absl::SimpleAtoi(parts.second, &step)) {
+      progress.set_total(step);
+      any = true;
+    } else if (absl::SimpleAtod(parts.second, &number) &&
+               rpc::SetFigure(parts.first, number, progress.mutable_figures())) {
+      any = true;
+    }
+  }
+  if (!any) return std::nullopt;
+  return parsed;
 }
 
 }  // namespace cadre::agent

@@ -2,14 +2,18 @@
 
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <future>
 
+#include "agent/run_files.h"
 #include "base/clock.h"
+#include "base/progress_snapshot.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/job_progress.h"
 #include "worker_runtime/progress/progress_page.h"
 
 namespace cadre::agent {
@@ -19,9 +23,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kDrainTimeout = absl::Seconds(60);
 
-// What happened, in words.
+// The events as text.
 std::vector<std::string> Words(const std::vector<AgentEvent>& events) {
   std::vector<std::string> words;
   for (const AgentEvent& event : events) {
@@ -46,9 +50,9 @@ class ProgressWatchTest : public ::testing::Test {
                  {{0, 4, {log_}, ProgressFilePath(directory_, 7, 4)}, {1, 5, {}, ""}});
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
-  // What a look at log files found that began at the poll before.
+  // Polls for the result of a reading of log files that the poll before started.
   std::vector<AgentEvent> PollOnceLooked(MonoTime now) {
-    EXPECT_TRUE(files_.Drain(kPatience));
+    EXPECT_TRUE(files_.Drain(kDrainTimeout));
     return watch_.Poll(now);
   }
 
@@ -79,7 +83,7 @@ TEST_F(ProgressWatchTest, Page_CountsFromItsFirstStepAndGivesWayToTheProgramsOwn
   const MonoTime later = MonoNow() + absl::Seconds(9);
   const std::vector<AgentEvent> events = PollOnceLooked(later);
   EXPECT_THAT(Words(events), ElementsAre("alive", "step 1"));
-  // The moment is the page's, however late it is read.
+  // The time is the page's, however late it is read.
   EXPECT_EQ(std::get<WorkerAlive>(events[0]).at, snapshot->since);
   EXPECT_EQ(std::get<WorkerAlive>(events[0]).local_rank, 1u);
   EXPECT_THAT(watch_.Poll(later), IsEmpty());
@@ -98,18 +102,18 @@ TEST_F(ProgressWatchTest, FileThatIsTouched_AndOutputInAFile) {
   EXPECT_THAT(Words(events), ElementsAre("alive"));
   EXPECT_LE(std::get<WorkerAlive>(events[0]).at, now);
   EXPECT_THAT(watch_.Poll(now), IsEmpty());
-  // A clock that was set back is a change like any other.
+  // A clock that was set back counts as a change too.
   std::filesystem::last_write_time(touched, std::filesystem::file_time_type());
   EXPECT_THAT(Words(watch_.Poll(now)), ElementsAre("alive"));
   EXPECT_THAT(PollOnceLooked(now), IsEmpty()) << "an earlier run's line is no output of this one";
-  EXPECT_TRUE(files_.Drain(kPatience));
+  EXPECT_TRUE(files_.Drain(kDrainTimeout));
   std::ofstream(log_, std::ios::app) << "a line\n";
   EXPECT_THAT(watch_.Poll(now), IsEmpty()) << "the look before the line";
   EXPECT_THAT(Words(PollOnceLooked(now)), ElementsAre("wrote"));
   EXPECT_THAT(PollOnceLooked(now), IsEmpty());
 }
 
-// The loop waits for no log file, and no worker is held to be silent because none can be seen.
+// The loop waits for no log file, and no worker counts as silent because its output is not visible.
 TEST_F(ProgressWatchTest, OutputInAFileThatDoesNotAnswer) {
   const MonoTime now = MonoNow();
   std::promise<void> answers;
@@ -119,7 +123,7 @@ TEST_F(ProgressWatchTest, OutputInAFileThatDoesNotAnswer) {
   const std::vector<AgentEvent> events = watch_.Poll(now + absl::Seconds(1));
   EXPECT_THAT(Words(events), ElementsAre("wrote"));
   EXPECT_EQ(std::get<WorkerWrote>(events[0]).local_rank, 0u);
-  // A generation that begins meanwhile knows nothing of it.
+  // A generation that begins meanwhile ignores it.
   watch_.Start(directory_, 8, {{0, 4, {log_}, ""}});
   EXPECT_THAT(watch_.Poll(now + absl::Seconds(2)), IsEmpty());
   answers.set_value();
@@ -134,6 +138,48 @@ TEST_F(ProgressWatchTest, AProgramThatCountsItsSteps_DoesSoInLaterGenerationsToo
   ASSERT_OK(page);
   (*page)->Enter(WorkerPhase::kForward, 1);
   EXPECT_THAT(Words(watch_.Poll(now + absl::Seconds(1))), ElementsAre("alive"));
+}
+
+TEST(ParseProgressLine, AllNames_AnyOrder_AreTaken) {
+  const auto progress = ParseProgressLine("loss=0.125 step=120 samples_per_second=3400.5");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->progress.step(), 120u);
+  EXPECT_EQ(progress->progress.samples_per_second(), 3400.5);
+  EXPECT_EQ(progress->progress.loss(), 0.125);
+}
+
+TEST(ParseProgressLine, FiguresOfTheProgramsOwn) {
+  const auto progress = ParseProgressLine("step=7 total=90 lr=3e-4 eval/acc=0.5 9x=1 a-b=1 note=x");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->progress.total(), 90u);
+  ASSERT_EQ(progress->progress.figures_size(), 2);
+  EXPECT_EQ(progress->progress.figures(0).name(), "lr");
+  EXPECT_EQ(progress->progress.figures(0).value(), 3e-4);
+  EXPECT_EQ(progress->progress.figures(1).name(), "eval/acc");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += "m" + std::to_string(i) + "=1 ";
+  EXPECT_EQ(ParseProgressLine(many)->progress.figures_size(), rpc::kMaxFigures);
+}
+
+TEST(ParseProgressLine, WhatIsNoNumber_IsLeftOut) {
+  const auto progress = ParseProgressLine("step=7 note=a=b\r");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->progress.step(), 7u);
+  EXPECT_TRUE(progress->has_step);
+}
+
+TEST(ParseProgressLine, NothingKnown_GivesNothing) {
+  for (const char* line :
+       {"", "   ", "hello world", "step=", "step=-1", "step=1x", "=5", "samples_per_second=inf"}) {
+    EXPECT_FALSE(ParseProgressLine(line).has_value()) << line;
+  }
+}
+
+TEST(ParseProgressLine, LossThatIsNoNumber_IsShown) {
+  const auto progress = ParseProgressLine("loss=nan");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_TRUE(std::isnan(progress->progress.loss()));
+  EXPECT_FALSE(progress->has_step);
 }
 
 }  // namespace

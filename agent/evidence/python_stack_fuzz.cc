@@ -1,4 +1,4 @@
-// What a worker's interpreter wrote into its stack file, which the worker may write itself.
+// Fuzzes a worker's stack file, which the worker itself may write.
 #include "agent/evidence/python_stack.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/progress_snapshot.h"
 
 namespace cadre::agent {
 
@@ -52,14 +51,14 @@ void WorkerFollower::Collect(const CollectEvidence& command, const NodeWorkersBy
   request.briefly = command.briefly;
   for (const auto& [local_rank, worker] : workers) {
     if (worker.pid == 0) continue;
-    EvidenceRequest::Worker looked_at;
-    looked_at.local_rank = local_rank;
-    looked_at.rank = worker.rank;
-    looked_at.pid = worker.pid;
-    looked_at.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
-    looked_at.file = logs.RankPath(worker.rank, "evidence.txt");
-    looked_at.logs = worker.files.logs;
-    request.workers.push_back(std::move(looked_at));
+    EvidenceRequest::Worker probed;
+    probed.local_rank = local_rank;
+    probed.rank = worker.rank;
+    probed.pid = worker.pid;
+    probed.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
+    probed.file = logs.RankPath(worker.rank, "evidence.txt");
+    probed.logs = worker.files.logs;
+    request.workers.push_back(std::move(probed));
   }
   collector_.Start(std::move(request));
 }

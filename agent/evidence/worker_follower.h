@@ -1,5 +1,6 @@
-// Follows the workers of this node from start to end: how far they are, and, when one hangs or has
-// ended, where it is. Reads a few small files; one thread, but for what it reports.
+// Follows the workers of this node from start to end: their progress (progress_watch.h) and, when
+// one hangs or has ended, its position (evidence_collector.h). Used by one thread, the daemon's
+// loop, except for `report`.
 #ifndef CADRE_AGENT_EVIDENCE_WORKER_FOLLOWER_H_
 #define CADRE_AGENT_EVIDENCE_WORKER_FOLLOWER_H_
 
@@ -10,45 +11,44 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "agent/core/command.h"
-#include "agent/core/event.h"
+#include "agent/core/agent_core.h"
 #include "agent/evidence/evidence_collector.h"
 #include "agent/evidence/progress_watch.h"
-#include "agent/evidence/stack_collector.h"
-#include "agent/workers/node_worker.h"
 #include "agent/workers/run_logs.h"
+#include "agent/workers/worker_record.h"
 #include "base/threads/file_thread.h"
 #include "base/time.h"
+#include "proto/rendezvous.pb.h"
 
 namespace cadre::agent {
 
 class WorkerFollower {
  public:
-  // `directory` holds the workers' pages. `files` looks at their log files. `report` gets what is
-  // found, on another thread.
+  // `directory` holds the workers' progress pages. `files` reads their log files. `report` gets the
+  // findings, on another thread.
   WorkerFollower(std::string directory, FileThread& files,
                  const std::function<void(AgentEvent)>& report);
 
-  // Generations that begin from now on have their pages there.
+  // The directory for the pages of generations that begin from now on.
   void UseDirectory(const std::string& directory) { directory_ = directory; }
-  // From now on the workers of this generation are followed, and no others. `watches_output`: a
-  // timeout asks whether they write, also to log files alone.
+  // Follows the workers of this generation from now on, and no others. `watches_output`: a timeout
+  // requires that they write output, including to log files alone.
   void Begin(uint64_t generation, const NodeWorkersByRank& workers, bool watches_output);
   // Whole lines from a worker's progress descriptor, each with its '\n'.
   std::vector<AgentEvent> OnLines(uint32_t local_rank, absl::string_view lines, MonoTime now);
-  // Events for all that pages and files tell that is new since the last call.
+  // Events for all changes in pages and files since the last call.
   std::vector<AgentEvent> Poll(MonoTime now) { return watch_.Poll(now); }
-  // The newest progress of each worker that showed any.
+  // The newest progress of each worker that has shown any.
   std::vector<v1::Progress> Newest() const { return watch_.Newest(); }
 
-  // Where the worker was when it ended like this; nullopt where nothing tells.
+  // The position at which the worker ended with this exit; nullopt if it is not known.
   std::optional<v1::RankEvidence> LastPlaceOf(uint32_t local_rank, const NodeWorker& worker,
                                               const v1::WorkerExit& exit) const;
-  // Begins to look at the workers that run, in place of a look that has not ended.
+  // Starts a probe of the running workers, in place of one that has not ended.
   void Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,
                const RunLogs& logs);
   void CancelCollecting() { collector_.Cancel(); }
-  // Answers a question where the workers are.
+  // Answers a request for the workers' stacks.
   void CollectStacks(const v1::AskStacks& ask, const NodeWorkersByRank& workers);
 
  private:

@@ -11,6 +11,7 @@
 #include "agent/run_files.h"
 #include "base/clock.h"
 #include "base/own_files.h"
+#include "base/progress_snapshot.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr std::chrono::seconds kPatience(60);
+constexpr std::chrono::seconds kTestTimeout(60);
 
 std::string TemporaryDirectory(std::string name) {
   EXPECT_NE(mkdtemp(name.data()), nullptr);
@@ -66,11 +67,11 @@ TEST_F(WorkerFollowerTest, LinesAndFilesAreProgress) {
   EXPECT_EQ(std::get<WorkerProgress>(events[1]).progress.step(), 2u);
   EXPECT_THAT(follower_.Newest(), SizeIs(1));
   EXPECT_THAT(follower_.Poll(now), IsEmpty());
-  EXPECT_TRUE(files_.Drain(absl::FromChrono(kPatience)));
+  EXPECT_TRUE(files_.Drain(absl::FromChrono(kTestTimeout)));
   std::ofstream(directory_ + "/progress").flush();
   std::ofstream(directory_ + "/silent.log") << "a line\n";
   EXPECT_THAT(follower_.Poll(now), SizeIs(1));
-  EXPECT_TRUE(files_.Drain(absl::FromChrono(kPatience)));
+  EXPECT_TRUE(files_.Drain(absl::FromChrono(kTestTimeout)));
   const auto wrote = follower_.Poll(now);
   ASSERT_THAT(wrote, SizeIs(1));
   EXPECT_TRUE(std::holds_alternative<WorkerWrote>(wrote[0]));
@@ -78,13 +79,15 @@ TEST_F(WorkerFollowerTest, LinesAndFilesAreProgress) {
   EXPECT_THAT(follower_.Newest(), IsEmpty());
 }
 
+// Fault (display): The log's file system does not answer, without `timeouts.silence` -> The
+// launcher does not look at the log files at all
 TEST_F(WorkerFollowerTest, LogFilesAreLeftAloneWhereNobodyWaitsForOutput) {
   follower_.Begin(3, Workers(), false);
   const MonoTime now = MonoNow();
   for (int i = 0; i < 3; ++i) {
     std::ofstream(directory_ + "/silent.log", std::ios::app) << "a line\n";
-    EXPECT_THAT(follower_.Poll(now + i * kStandsStillAfter), IsEmpty());
-    EXPECT_TRUE(files_.Drain(absl::FromChrono(kPatience)));
+    EXPECT_THAT(follower_.Poll(now + i * kFileTaskHungAfter), IsEmpty());
+    EXPECT_TRUE(files_.Drain(absl::FromChrono(kTestTimeout)));
   }
 }
 
@@ -102,13 +105,13 @@ TEST_F(WorkerFollowerTest, WhereAWorkerWasIsOnItsPage) {
 
 TEST_F(WorkerFollowerTest, CollectsFromThoseThatRun) {
   RunLogs logs(directory_ + "/logs", "j");
-  logs.Enter("", 3);
+  logs.SetGeneration("", 3);
   ASSERT_OK(MakeDirectories(logs.RankPath(4, "")));
   follower_.Begin(3, Workers(), true);
   follower_.Collect({3, {0}}, Workers(), logs);
   follower_.CancelCollecting();
   std::unique_lock<std::mutex> lock(mutex_);
-  ASSERT_TRUE(changed_.wait_for(lock, kPatience, [this] { return done_; }));
+  ASSERT_TRUE(changed_.wait_for(lock, kTestTimeout, [this] { return done_; }));
   ASSERT_THAT(found_, SizeIs(1));
   EXPECT_EQ(found_[0].rank(), 4);
   EXPECT_EQ(found_[0].pid(), getpid());

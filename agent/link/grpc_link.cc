@@ -1,36 +1,35 @@
 #include "agent/link/grpc_link.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/link/link_attempt.h"
 #include "agent/link/link_queue.h"
 #include "agent/link/link_status.h"
-#include "agent/link/retry_rule.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/threads/file_thread.h"
 #include "base/tokens/renewed_token.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rpc/channels.h"
-#include "rpc/grpc_timers.h"
-#include "rpc/limits.h"
-#include "rpc/status.h"
+#include "rpc/message_limits.h"
 #include "rpc/store_reply.h"
 #include "rpc/tls/credentials.h"
 
 namespace cadre::agent {
 namespace {
 
-// Unmoved by changes of the wall clock, which absl::Mutex in this version is not.
+// Not affected by changes of the wall clock, unlike absl::Mutex in this version.
 using Clock = std::chrono::steady_clock;
 
 Clock::time_point In(absl::Duration duration) {
@@ -45,6 +44,61 @@ gpr_timespec GprIn(absl::Duration duration) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_micros(absl::ToInt64Microseconds(duration), GPR_TIMESPAN));
 }
+
+// One connection to a server, with its stream. Completed operations are reported through its queue.
+// Guarded by its link's mutex, except where noted.
+struct Attempt {
+  // Tags of the stream's operations, which the connecting thread, Send() and Stop() start.
+  enum Tag : intptr_t { kStarted = 1, kHeaders, kRead, kWritten, kWritesDone, kRefusal, kFinished };
+
+  Attempt() = default;
+  ~Attempt() {
+    stream.reset();
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  // Returns the tag for an operation that is started.
+  void* Begin(Tag tag) {
+    ++under_way;
+    return reinterpret_cast<void*>(tag);
+  }
+  void Finish() {
+    over = true;
+    stream->Finish(&end, Begin(kFinished));
+  }
+
+  uint64_t number = 0;
+  std::string endpoint;
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>> stream;
+  // A Cadre server has answered, so the stream may be written to.
+  bool open = false;
+  // The server has welcomed the node. This and the next two are used by the connecting thread
+  // alone.
+  bool welcomed = false;
+  bool finished = false;
+  v1::ServerMessage incoming;
+  // Owned by gRPC while `writing` holds.
+  v1::NodeMessage outgoing;
+  bool writing = false;
+  // No more writes are started.
+  bool over = false;
+  // The number of operations that the queue has not returned.
+  int under_way = 0;
+  grpc::Status end;
+  // Store requests that are refused here, and the alarm that wakes the connecting thread for them.
+  std::deque<v1::NodeMessage> refused;
+  grpc::Alarm refusal;
+  // Why this side cancelled the attempt.
+  std::optional<absl::Status> cause;
+};
 
 class GrpcLink final : public ServerLink {
  public:
@@ -73,7 +127,7 @@ class GrpcLink final : public ServerLink {
     }
     if (!added.ok()) {
       return Cancel(absl::UnavailableError(absl::StrCat("the server at ", attempt_->endpoint,
-                                                        " does not take what this node sends")));
+                                                        " does not read what this node sends")));
     }
     WriteNext();
   }
@@ -83,8 +137,8 @@ class GrpcLink final : public ServerLink {
       std::unique_lock<std::mutex> lock(mutex_);
       stopping_ = true;
       changed_.notify_all();
-      // The server is told that nothing more comes, and ends the stream in return: proof that it
-      // has read everything.
+      // The server is told that nothing more will come, and ends the stream in return, which proves
+      // that it has read everything.
       if (attempt_ != nullptr && attempt_->open) {
         WriteNext();
         changed_.wait_until(lock, In(kLinkFlushTimeout), [this] { return attempt_ == nullptr; });
@@ -100,29 +154,29 @@ class GrpcLink final : public ServerLink {
   void Run() {
     std::minstd_rand random{std::random_device{}()};
     for (;;) {
-      bool welcome = false;
-      const absl::Status status = RunRound(&welcome);
-      const RetryRule::Next next = rule_.RoundEnded(status, welcome);
+      bool welcomed = false;
+      const absl::Status status = RunRound(&welcomed);
+      const RetryRule::Next next = rule_.RoundEnded(status, welcomed);
       Call([&] { callbacks_.on_down(next.status); });
-      if (!next.tries_again) return;
-      // Jitter keeps a thousand agents from coming back at one moment.
-      const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
-      if (StopsWithin(part * next.pause)) return;
+      if (!next.retries) return;
+      // Jitter keeps a thousand agents from reconnecting at the same moment.
+      const double fraction = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+      if (StoppedWithin(fraction * next.backoff)) return;
     }
   }
 
-  // Tries the servers in turn until a stream was opened and has ended; why it has, or why there was
-  // none. `welcome`: the node was taken in on it.
-  absl::Status RunRound(bool* welcome) {
+  // Tries the servers in turn until a stream was opened and has ended. Returns why it ended, or why
+  // none was opened. `welcomed`: the server had welcomed the node.
+  absl::Status RunRound(bool* welcomed) {
     std::vector<absl::Status> failed;
     for (size_t i = 0; i < options_.endpoints.size(); ++i) {
       Attempt attempt;
       attempt.number = ++attempts_;
       attempt.endpoint = options_.endpoints[next_];
-      // The server that has just gone is the last one to look for another at.
+      // The server that has just gone is tried last.
       next_ = (next_ + 1) % options_.endpoints.size();
       const absl::Status status = RunAttempt(attempt);
-      *welcome = attempt.welcome;
+      *welcomed = attempt.welcomed;
       if (attempt.open || IsFinal(status)) return status;
       failed.push_back(status);
     }
@@ -134,12 +188,12 @@ class GrpcLink final : public ServerLink {
       return rpc::MakeChannelCredentials(security, token);
     };
     if (options_.security.tls_dir.empty()) return make();
-    return files_.ResultWithin(kStandsStillAfter, make)
+    return files_.ResultWithin(kFileTaskHungAfter, make)
         .value_or(absl::DeadlineExceededError(
             absl::StrCat("the file system of ", options_.security.tls_dir, " does not answer")));
   }
 
-  // Why the stream ended, or could not be opened.
+  // Returns why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
     const std::string token = token_.Current();
@@ -147,8 +201,8 @@ class GrpcLink final : public ServerLink {
     if (!credentials.ok()) return rule_.FilesUnusable(credentials.status());
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments(
         options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
-    // A connection of its own for each attempt: one that is shared remembers failures, and would
-    // repeat the last one instead of trying.
+    // Each attempt has its own connection: a shared one remembers failures, and would repeat the
+    // last one instead of trying again.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Rendezvous::NewStub(
         grpc::CreateCustomChannel(attempt.endpoint, *credentials, arguments));
@@ -202,8 +256,8 @@ class GrpcLink final : public ServerLink {
   }
 
   void Handle(Attempt& attempt, Attempt::Tag tag, bool ok) {
-    if (tag == Attempt::kHeaders && ok) Greet(attempt);
-    if (tag == Attempt::kRead && ok) Hear(attempt);
+    if (tag == Attempt::kHeaders && ok) OnHeaders(attempt);
+    if (tag == Attempt::kRead && ok) OnMessage(attempt);
     if (tag == Attempt::kRefusal) AnswerRefused(attempt);
     const std::lock_guard<std::mutex> lock(mutex_);
     --attempt.under_way;
@@ -217,21 +271,21 @@ class GrpcLink final : public ServerLink {
         return attempt.stream->Read(&attempt.incoming, attempt.Begin(Attempt::kRead));
       case Attempt::kWritten:
         attempt.writing = false;
-        // Where it failed the end of what is read tells why.
+        // If the write failed, the end of the stream will tell why.
         if (ok) WriteNext();
         return;
       case Attempt::kFinished:
         attempt.finished = true;
         return;
-      case Attempt::kSaidAll:
+      case Attempt::kWritesDone:
       case Attempt::kRefusal:
         return;
     }
   }
 
-  // What it is that has answered.
-  void Greet(Attempt& attempt) {
-    // Failed, refused, or a stranger; the deadline bounds how long a stranger may talk.
+  // Checks whether a Cadre server has answered.
+  void OnHeaders(Attempt& attempt) {
+    // No greeting: failed, refused, or another kind of server, which the deadline cuts off.
     const auto& greeting = attempt.context.GetServerInitialMetadata();
     const auto found = greeting.find(rpc::kServerMetadata);
     if (found == greeting.end()) return;
@@ -243,21 +297,21 @@ class GrpcLink final : public ServerLink {
     Call([&] { callbacks_.on_up(attempt.number); });
   }
 
-  void Hear(Attempt& attempt) {
+  void OnMessage(Attempt& attempt) {
     if (attempt.open) {
       auto more = std::move(*attempt.incoming.mutable_more());
-      PassOn(attempt, std::move(attempt.incoming));
-      for (v1::ServerMessage& next : more) PassOn(attempt, std::move(next));
+      Deliver(attempt, std::move(attempt.incoming));
+      for (v1::ServerMessage& next : more) Deliver(attempt, std::move(next));
     }
     attempt.incoming.Clear();
   }
 
-  void PassOn(Attempt& attempt, v1::ServerMessage message) {
-    attempt.welcome = attempt.welcome || message.has_welcome();
+  void Deliver(Attempt& attempt, v1::ServerMessage message) {
+    attempt.welcomed = attempt.welcomed || message.has_welcome();
     Call([&] { callbacks_.on_message(std::move(message)); });
   }
 
-  bool StopsWithin(absl::Duration duration) {
+  bool StoppedWithin(absl::Duration duration) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_until(lock, In(duration), [this] { return stopping_; });
   }
@@ -280,11 +334,11 @@ class GrpcLink final : public ServerLink {
       attempt.stream->Write(attempt.outgoing, attempt.Begin(Attempt::kWritten));
     } else if (stopping_) {
       attempt.over = true;
-      attempt.stream->WritesDone(attempt.Begin(Attempt::kSaidAll));
+      attempt.stream->WritesDone(attempt.Begin(Attempt::kWritesDone));
     }
   }
 
-  // Ends the attempt, for this reason.
+  // Ends the attempt for this reason.
   void Cancel(absl::Status cause) {
     if (!attempt_->cause.has_value()) attempt_->cause = std::move(cause);
     attempt_->context.TryCancel();
@@ -311,7 +365,7 @@ class GrpcLink final : public ServerLink {
     }
   }
 
-  // None once Stop() was called.
+  // Makes no callback once Stop() was called.
   template <typename Callback>
   void Call(const Callback& callback) {
     {
@@ -323,22 +377,24 @@ class GrpcLink final : public ServerLink {
 
   const GrpcLinkOptions options_;
   RenewedToken token_;
-  FileThread files_{{}};  // for those of TLS: Stop() does not wait for a file system
+  FileThread files_{{}};  // for TLS files, so that Stop() does not wait for a file system
   LinkCallbacks callbacks_;
-  // For the connecting thread alone, with the next three.
+  // This and the next four are used by the connecting thread alone.
   RetryRule rule_;
-  // Which endpoint is tried next, and how many were.
+  // The endpoint to try next, and the number of attempts.
   size_t next_ = 0;
   uint64_t attempts_ = 0;
-  // The server that answered last is in a launcher, and all it knows ends with that.
+  // Whether the server that answered last is part of a launcher, so that its state is lost when the
+  // launcher ends.
   bool server_ends_ = false;
   std::thread thread_;
 
-  // Guards all below and, in an Attempt, what is not said to be the connecting thread's.
+  // Guards all members below, and those of an Attempt that other threads than the connecting one
+  // use too.
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  // The one under way.
+  // The current one.
   Attempt* attempt_ = nullptr;
   LinkQueue queue_;
 };

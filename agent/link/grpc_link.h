@@ -1,5 +1,5 @@
-// The agent's connection to the server over gRPC: one stream, opened again whenever it ends. Where
-// there are several servers, of which one leads, they are tried in turn.
+// The agent's connection to the server over gRPC: one stream, reopened whenever it ends. If there
+// are several servers, of which one leads, they are tried in turn.
 #ifndef CADRE_AGENT_LINK_GRPC_LINK_H_
 #define CADRE_AGENT_LINK_GRPC_LINK_H_
 
@@ -16,43 +16,43 @@ namespace cadre::agent {
 struct GrpcLinkOptions {
   // host:port of each server; at least one.
   std::vector<std::string> endpoints;
-  // The server's token; empty where it wants none.
+  // The server's token; empty if it requires none.
   std::string token;
-  // The token and the TLS files are read anew for each attempt.
+  // The token and the TLS files are re-read for each attempt.
   rpc::TransportSecurity security;
-  // A server that has welcomed this agent and refuses it later is tried again, ever more rarely,
-  // and on_down hears that it refuses: it may have been started with another token for a moment
-  // (retry_rule.h).
+  // If a server that has welcomed this agent refuses it later, the link retries with growing pauses
+  // and on_down gets the refusal: the server may only have been started with another token for a
+  // moment (RetryRule in link_status.h).
   bool returns_after_refusal = false;
-  // Where the token was read; empty: it does not change.
+  // The file from which the token was read; empty: it does not change.
   std::string token_file = "";
 };
 
-// From the start of an attempt until the server has answered.
+// The time from the start of an attempt until the server's answer.
 inline constexpr absl::Duration kLinkOpenTimeout = absl::Seconds(15);
-// With several servers one that does not even take the connection must not hold up the others, and
-// the one that leads next is found soon: within the lease (10 s) that it gives every node, also
-// when the one before it does not hang up (its machine is cut off, its process stands still).
+// With several servers, one that does not even accept the connection must not delay the others. The
+// next leader must be found within the lease (10 s) that it gives every node, even if the earlier
+// leader does not close the connection (its machine is cut off, or its process is suspended).
 inline constexpr absl::Duration kConnectTimeoutOfSeveral = absl::Seconds(2);
 inline constexpr absl::Duration kKeepaliveOfSeveral = absl::Seconds(4);
-// How long Stop() waits for what is queued to arrive.
+// How long Stop() waits for queued messages to arrive.
 inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);
 
-// One thread while it runs, which connects, reads and makes all callbacks; Send() writes on its
-// caller's. Stop() and the destructor must not be called from a callback.
+// The link has one thread, which connects, reads and makes all callbacks; Send() writes on the
+// caller's thread. Stop() and the destructor must not be called from a callback.
 //
-// Messages that wait while one is written go out as one.
+// Messages queued during a write are sent together.
 //
-// A message over the size limit never leaves: a store request is answered with INVALID_ARGUMENT,
-// any other ends the link with it.
+// A message over the size limit is never sent: a store request is answered with INVALID_ARGUMENT,
+// any other ends the link with that error.
 //
-// Of several servers all are tried before on_down says, in one status, that none could be reached.
+// Of several servers all are tried before on_down reports, in one status, that none was reached.
 //
 // Statuses of on_down, each naming the endpoint: UNAVAILABLE (cannot be reached, does not resolve,
-// connection lost, stands in reserve), DEADLINE_EXCEEDED (no answer, or none of the TLS files' file
-// system), FAILED_PRECONDITION (answers, but is not a cadre server), UNAUTHENTICATED (token),
-// INVALID_ARGUMENT (malformed endpoint, TLS files), and what the server itself ends the stream
-// with.
+// connection lost, a standby server), DEADLINE_EXCEEDED (no answer, or the file system of the TLS
+// files does not respond), FAILED_PRECONDITION (answers, but is not a cadre server),
+// UNAUTHENTICATED (token), INVALID_ARGUMENT (malformed endpoint, TLS files), and the status with
+// which the server itself ends the stream.
 std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options);
 
 }  // namespace cadre::agent

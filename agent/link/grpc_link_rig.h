@@ -1,5 +1,5 @@
-// Both ends of a link in one process: a peer that remembers what its link reported, a server with
-// its core, and sockets that behave badly.
+// Test fixtures for both ends of a link in one process: a peer that records its link's callbacks, a
+// server with its core, and misbehaving sockets.
 #ifndef CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
 #define CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
 
@@ -29,9 +29,9 @@
 namespace cadre::agent {
 
 inline constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
-inline constexpr absl::Duration kPatience = absl::Seconds(20);
+inline constexpr absl::Duration kTestTimeout = absl::Seconds(20);
 
-// A link and all that it has reported.
+// A link and everything it has reported.
 class Peer {
  public:
   explicit Peer(const std::string& endpoint, const std::string& token = kToken,
@@ -39,11 +39,11 @@ class Peer {
       : Peer(GrpcLinkOptions{absl::StrSplit(endpoint, ','), token, {}, returns_after_refusal}) {}
   explicit Peer(GrpcLinkOptions options) : link_(MakeGrpcLink(std::move(options))) {}
 
-  // Says `hello` whenever the link comes up.
+  // Sends `hello` whenever the link comes up.
   void Start(std::vector<v1::NodeMessage> hello = {}) {
     LinkCallbacks callbacks;
     callbacks.on_up = [this, hello = std::move(hello)](uint64_t stream) {
-      // As if it had waited since the stream before.
+      // As if the message had been queued since the stream before.
       if (late_.has_value()) link_->Send(stream_, *late_);
       stream_ = stream;
       for (const v1::NodeMessage& message : hello) link_->Send(stream, message);
@@ -62,9 +62,9 @@ class Peer {
   }
 
   ServerLink& link() { return *link_; }
-  // On the stream that came up last.
+  // Sends on the newest stream.
   void Send(const v1::NodeMessage& message) { link_->Send(stream_, message); }
-  // When a stream comes up, sends this for the one before it. Before Start.
+  // When a stream comes up, sends this message for the stream before it. Call before Start.
   void SendLate(const v1::NodeMessage& message) { late_ = message; }
 
   bool AwaitUps(int count) {
@@ -81,7 +81,7 @@ class Peer {
     });
     return found;
   }
-  // The client's requests in the order in which they were answered, once there are `count`.
+  // The client's request ids in the order in which they were answered, once there are `count`.
   std::vector<uint64_t> AwaitAnswers(size_t count) {
     std::vector<uint64_t> requests;
     Await([&] {
@@ -93,7 +93,7 @@ class Peer {
     });
     return requests;
   }
-  // What the link reported when it went down for the count-th time.
+  // The status with which the link went down for the count-th time.
   absl::Status AwaitDown(size_t count = 1) {
     if (!Await([this, count] { return downs_.size() >= count; })) return absl::OkStatus();
     const absl::MutexLock lock(&mutex_);
@@ -113,7 +113,7 @@ class Peer {
   template <typename Predicate>
   bool Await(const Predicate& predicate) {
     const absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kPatience);
+    return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kTestTimeout);
   }
 
   std::atomic<uint64_t> stream_{0};
@@ -122,12 +122,12 @@ class Peer {
   int ups_ = 0;
   std::vector<v1::ServerMessage> messages_;
   std::vector<absl::Status> downs_;
-  // Last: it stops before the rest is gone.
+  // Last, so that it is stopped before the other members are destroyed.
   std::unique_ptr<ServerLink> link_;
 };
 
-// A disk that is full for good.
-class FullLog final : public log::RecordLog {
+// A disk that stays full.
+class FullDiskLog final : public log::RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
   absl::Status Append(const log::RecordRows&) override {
@@ -135,7 +135,7 @@ class FullLog final : public log::RecordLog {
   }
 };
 
-// A server and its core, as one process holds them.
+// A server and its core in one process.
 class Host {
  public:
   explicit Host(int port = 0, log::OpenedLog durable = {}, const std::string& token = kToken,
@@ -164,13 +164,13 @@ class Host {
   std::unique_ptr<service::Server> server_;
 };
 
-// A port that nobody listens on, and that stays so, unless Listen() is called.
+// A port at which no process listens unless Listen() is called.
 class PlainSocket {
  public:
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", socket_.port()); }
-  // From now on the kernel accepts connections, and nobody ever reads them.
+  // From now on the kernel accepts connections, but they are never read.
   void Listen() { socket_.Listen(); }
-  // Answers one connection and hangs up.
+  // Answers one connection and closes it.
   void AnswerOnce(const std::string& text) {
     const int connection = accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) return;

@@ -1,4 +1,4 @@
-// What a link makes of keys, tokens and certificates, and of those that are replaced while it runs.
+// How a link handles keys, tokens and certificates, including ones replaced while it runs.
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -8,9 +8,9 @@
 #include "agent/link/grpc_link_rig.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
-#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/messages_for_test.h"
 #include "tests/testing/certificates.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre::agent {
 namespace {
@@ -76,6 +76,9 @@ TEST(GrpcLinkSecurity, CertificatesThatAreBeingReplacedEndNoLinkThatWasIn) {
 }
 
 // Certificates are renewed while jobs run.
+//
+// Fault (access): A node's certificate is read while it is being rewritten -> If the node has been
+// admitted before, it reads the file again with growing pauses
 TEST(GrpcLinkSecurity, ACertificateThatIsHalfWrittenIsReadAgainOnceThisNodeWasTakenIn) {
   const rpc::TransportSecurity mutual = ByCertificates(MakeCertificates());
   const fs::path certificate = mutual.tls_dir + "/cert.pem", key = mutual.tls_dir + "/key.pem";
@@ -93,7 +96,7 @@ TEST(GrpcLinkSecurity, ACertificateThatIsHalfWrittenIsReadAgainOnceThisNodeWasTa
       EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
     }
   };
-  // Nothing is there yet of one file, and half of the other.
+  // One file is still empty, and the other half written.
   fs::resize_file(certificate, 0);
   fs::resize_file(key, fs::file_size(key) / 2);
   expect_away();
@@ -107,8 +110,10 @@ TEST(GrpcLinkSecurity, ACertificateThatIsHalfWrittenIsReadAgainOnceThisNodeWasTa
   EXPECT_TRUE(peer.AwaitUps(2));
 }
 
+// Fault (access): TLS files are on a file system that does not answer -> The server counts as
+// unreachable until they can be read, and the launcher's end does not wait for them
 TEST(GrpcLinkSecurity, FilesThatCannotBeReadHoldUpNoEnd) {
-  const auto disk = StandingFileSystem::Mount();
+  const auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   const std::string made = MakeCertificates();
@@ -125,13 +130,13 @@ TEST(GrpcLinkSecurity, FilesThatCannotBeReadHoldUpNoEnd) {
                             (*disk)->path() + "/token"});
   peer.Start({host::JoinForTest("node0", 1, 1)});
   ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
-  (*disk)->StandStill();
+  (*disk)->Hang();
   host.reset();
   EXPECT_THAT(peer.AwaitDown(2),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not answer")));
   auto stopped = std::async(std::launch::async, [&peer] { peer.link().Stop(); });
   EXPECT_EQ(stopped.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  (*disk)->GoOn();
+  (*disk)->Resume();
 }
 
 }  // namespace

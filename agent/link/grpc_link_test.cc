@@ -13,13 +13,14 @@
 #include "absl/synchronization/notification.h"
 #include "agent/link/grpc_link_rig.h"
 #include "agent/link/link_queue.h"
+#include "agent/link/link_status.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/host/deaf_sink_for_test.h"
-#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/fakes_for_test.h"
+#include "rendezvous/host/messages_for_test.h"
 #include "rpc/channels.h"
-#include "rpc/limits.h"
+#include "rpc/message_limits.h"
 
 namespace cadre::agent {
 namespace {
@@ -75,7 +76,11 @@ TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsTriedAgainWhereThatIsWanted) {
   EXPECT_TRUE(peer.AwaitUps(2));
 }
 
-// Who answers in its place, or a token that was replaced, costs no running job anything at once.
+// An impostor in the server's place, or a replaced token, must not end a running job at once.
+//
+// Fault (access): The server that admitted a node now refuses its token: another server has the
+// address, or the token was replaced first there -> The node treats the server as unreachable, and
+// jobs run on for as long as they do without one
 TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsAway) {
   auto host = std::make_unique<Host>();
   const int port = host->port();
@@ -94,8 +99,11 @@ TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsAway) {
   EXPECT_TRUE(peer.AwaitUps(2));
 }
 
-// A renewal, say, that the agent had on its way when the connection broke: the server refuses a
-// stream that does not begin with a Join.
+// For example a renewal that was on its way when the connection broke: the server refuses a stream
+// that does not begin with a Join.
+//
+// Fault (network): An agent's connection breaks while messages wait to be sent -> They are not sent
+// on the next stream before its Join, which the server would refuse for good
 TEST(GrpcLink, WhatWasMeantForTheStreamBeforeIsNotSaidOnTheNext) {
   auto host = std::make_unique<Host>();
   const int port = host->port();
@@ -127,11 +135,11 @@ TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {
   EXPECT_THAT(peer.AwaitDown(3), StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// It opens every stream, and ends it as soon as a node wants to join.
+// Such a server opens every stream, and ends it as soon as a node wants to join.
 TEST(GrpcLink, AServerThatCannotSaveIsNotAskedMoreAndMoreOften) {
-  Host host(0, {std::make_unique<FullLog>(), {}});
-  // The core answers the second question after it has tried to save what came before the first.
-  const StreamId other = host.core.OpenStream(std::make_shared<host::DeafSink>());
+  Host host(0, {std::make_unique<FullDiskLog>(), {}});
+  // The core answers the second call after it has tried to save what came before the first.
+  const StreamId other = host.core.OpenStream(std::make_shared<host::DiscardingSink>());
   ASSERT_OK(host.core.Post(other, host::JoinForTest("node0", 2, 2)));
   ASSERT_OK(host.core.AllStatuses());
   ASSERT_OK(host.core.AllStatuses());
@@ -174,11 +182,12 @@ TEST(GrpcLink, ComesBackWhenTheServerDoes) {
   ASSERT_TRUE(peer.AwaitUps(2));
   Peer other(host->endpoint());
   other.Start({host::JoinForTest("node1", 2, 2)});
-  // It has joined the new server as well.
+  // The node has joined the new server as well.
   EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 2u);
 }
 
-// With all that it knew, where its launcher kept no state. Another one may come in its place.
+// The state of a server in a launcher is lost with it if it kept none on disk, so the node need not
+// wait for it to come back. Another server may take its place.
 TEST(GrpcLink, AServerThatEndedWithItsLauncherIsNotFoundAnyMore) {
   auto host = std::make_unique<Host>(0, log::OpenedLog(), kToken, rpc::TransportSecurity(), true);
   const int port = host->port();
@@ -187,9 +196,10 @@ TEST(GrpcLink, AServerThatEndedWithItsLauncherIsNotFoundAnyMore) {
   ASSERT_TRUE(peer.AwaitUps(1));
   host = nullptr;
   EXPECT_THAT(peer.AwaitDown(1), StatusIs(absl::StatusCode::kUnavailable)) << "how it ended";
-  EXPECT_THAT(peer.AwaitDown(2), StatusIs(absl::StatusCode::kNotFound,
-                                          AllOf(HasSubstr("connection refused"),
-                                                HasSubstr("the launcher that served there"))));
+  EXPECT_THAT(peer.AwaitDown(2),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("connection refused"),
+                             HasSubstr("the launcher that ran the server there"))));
   host = std::make_unique<Host>(port);
   ASSERT_TRUE(peer.AwaitUps(2));
   const size_t downs = peer.downs();
@@ -302,7 +312,7 @@ TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
   EXPECT_TRUE(host.core.AllStatuses()->empty());
 }
 
-// One that opens streams and reads nothing of them.
+// A server that opens streams but does not read them.
 class ServerThatDoesNotRead final : public v1::Rendezvous::Service {
  public:
   ServerThatDoesNotRead() {
@@ -344,8 +354,60 @@ TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {
     peer.Send(renew);
   }
   EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnavailable,
-                                         HasSubstr("does not take what this node sends")));
+                                         HasSubstr("does not read what this node sends")));
   EXPECT_TRUE(peer.AwaitUps(2));
+}
+
+const absl::Status kAway = absl::UnavailableError("away");
+const absl::Status kRefused = absl::UnauthenticatedError("another token");
+const absl::Status kForbidden = absl::PermissionDeniedError("another job's token");
+const absl::Status kUnusable = absl::InvalidArgumentError("no PEM");
+
+TEST(RetryRule, BeforeAWelcomeARefusalEndsTheLink) {
+  for (const bool returns : {false, true}) {
+    RetryRule rule(returns);
+    EXPECT_TRUE(rule.RoundEnded(kAway, false).retries);
+    for (const absl::Status& status : {kRefused, kForbidden, kUnusable}) {
+      const RetryRule::Next next = rule.RoundEnded(status, false);
+      EXPECT_FALSE(next.retries) << status;
+      EXPECT_EQ(next.status, status);
+    }
+    EXPECT_EQ(rule.FilesUnusable(kUnusable), kUnusable);
+    EXPECT_EQ(RetryRule::TokenReplaced(kRefused), absl::UnavailableError("another token"));
+  }
+}
+
+TEST(RetryRule, AfterAWelcomeWhoDoesNotKnowTheTokenIsNotTheServer) {
+  RetryRule rule(false);
+  EXPECT_TRUE(rule.RoundEnded(kAway, true).retries);
+  const RetryRule::Next next = rule.RoundEnded(kRefused, false);
+  EXPECT_TRUE(next.retries);
+  EXPECT_EQ(next.status, absl::UnavailableError("another token"));
+  EXPECT_EQ(rule.FilesUnusable(kUnusable), absl::UnavailableError("no PEM"));
+  // The server knows the token, and refuses it.
+  EXPECT_FALSE(rule.RoundEnded(kForbidden, false).retries);
+  EXPECT_FALSE(rule.RoundEnded(kUnusable, false).retries);
+}
+
+TEST(RetryRule, WhoReturnsAfterARefusalHearsOfIt) {
+  RetryRule rule(true);
+  rule.RoundEnded(kAway, true);
+  for (const absl::Status& status : {kRefused, kForbidden, kUnusable}) {
+    const RetryRule::Next next = rule.RoundEnded(status, false);
+    EXPECT_TRUE(next.retries) << status;
+    EXPECT_EQ(next.status, status);
+  }
+}
+
+TEST(RetryRule, PausesGrowUntilAWelcomeAndFurtherAfterRefusals) {
+  RetryRule rule(true);
+  EXPECT_EQ(rule.RoundEnded(kAway, true).backoff, rpc::kReconnectBackoffMin);
+  EXPECT_EQ(rule.RoundEnded(kAway, false).backoff, 2 * rpc::kReconnectBackoffMin);
+  for (int i = 0; i < 10; ++i) rule.RoundEnded(kAway, false);
+  EXPECT_EQ(rule.RoundEnded(kAway, false).backoff, rpc::kReconnectBackoffMax);
+  for (int i = 0; i < 10; ++i) rule.RoundEnded(kRefused, false);
+  EXPECT_EQ(rule.RoundEnded(kRefused, false).backoff, kRefusedBackoffMax);
+  EXPECT_EQ(rule.RoundEnded(kAway, true).backoff, rpc::kReconnectBackoffMin);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "rpc/limits.h"
+#include "rpc/message_limits.h"
 
 namespace cadre::agent {
 

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "agent/core/store_calls.h"
+#include "agent/core/server_session.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "rpc/limits.h"
+#include "rpc/message_limits.h"
 
 namespace cadre::agent {
 namespace {
@@ -64,7 +64,11 @@ TEST(LinkQueue, Bytes_AreBounded) {
   EXPECT_OK(queue.Add(Set(1, rpc::kMessageBytesMax - 100)));
 }
 
-// As the agent sends them again after each Welcome, behind its Join.
+// As the agent resends them after each Welcome, behind its Join.
+//
+// Fault (store): A node's connection drops while its workers have unanswered store operations ->
+// All of them, up to 65,536 and 64 MiB, are sent again on the next connection; more are refused
+// with RESOURCE_EXHAUSTED
 TEST(LinkQueue, AllStoreOperationsThatMayBeUnansweredFit) {
   for (const size_t value : {0, 1000, 64 << 10}) {
     LinkQueue queue;

@@ -1,46 +1,48 @@
 #include "agent/link/link_status.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "rpc/channels.h"
 #include "rpc/status_details.h"
-#include "rpc/unreached.h"
 
 namespace cadre::agent {
 namespace {
 
-// Long enough for what a resolver or TLS says, short enough for one line.
+// Long enough for an error of a resolver or TLS, short enough for one line.
 constexpr size_t kDetailBytesMax = 300;
 
-// Follows the endpoint; null: gRPC's own text says more.
-const char* Meaning(rpc::Unreached why) {
+// The text that follows the endpoint; null: gRPC's own text is more specific.
+const char* Meaning(rpc::ConnectError why) {
   switch (why) {
-    case rpc::Unreached::kUnknownName:
+    case rpc::ConnectError::kUnknownName:
       return ": the name does not resolve; check the endpoint";
-    case rpc::Unreached::kRefused:
+    case rpc::ConnectError::kRefused:
       return ": connection refused";
-    case rpc::Unreached::kNoRoute:
+    case rpc::ConnectError::kNoRoute:
       return ": no route to host";
-    case rpc::Unreached::kNetworkUnreachable:
+    case rpc::ConnectError::kNetworkUnreachable:
       return ": network is unreachable";
-    case rpc::Unreached::kNotPermitted:
+    case rpc::ConnectError::kNotPermitted:
       return ": not permitted from here";
-    case rpc::Unreached::kTls:
+    case rpc::ConnectError::kTls:
       return ": TLS handshake failed; check that both sides have a token file, or certificates of "
              "one ca.pem that have not ended (--tls-dir), or --insecure";
-    case rpc::Unreached::kHandshake:
-    case rpc::Unreached::kHandshakeGivenUp:
+    case rpc::ConnectError::kHandshake:
+    case rpc::ConnectError::kHandshakeTimedOut:
       return ": handshake failed; check that both sides use TLS, or neither does (--token-file, "
              "--tls-dir, --insecure)";
-    case rpc::Unreached::kTimedOut:
+    case rpc::ConnectError::kTimedOut:
       return ": connection timed out";
-    case rpc::Unreached::kClosedWithoutAWord:
+    case rpc::ConnectError::kClosedSilently:
       return ": the connection was closed; check that both sides use TLS, or neither does "
              "(--token-file, --tls-dir, --insecure)";
-    case rpc::Unreached::kReset:
+    case rpc::ConnectError::kReset:
       return ": the connection was closed";
-    case rpc::Unreached::kOtherKey:
-    case rpc::Unreached::kNotGrpc:
-    case rpc::Unreached::kOther:
+    case rpc::ConnectError::kOtherKey:
+    case rpc::ConnectError::kNotGrpc:
+    case rpc::ConnectError::kOther:
       break;
   }
   return nullptr;
@@ -56,14 +58,15 @@ absl::Status DescribeUnreached(const std::string& endpoint, const absl::Status& 
   if (rpc::IsNotLeading(status)) {
     return absl::UnavailableError(absl::StrCat(endpoint, ": ", text));
   }
-  const rpc::Unreached why = rpc::WhyUnreached(status.message());
-  if (why == rpc::Unreached::kNotGrpc) return NotOurs(endpoint);
-  if (why == rpc::Unreached::kOtherKey) {
-    // As a token that the server refuses: it is one or the other's mistake, or a stranger.
+  const rpc::ConnectError why = rpc::ConnectErrorOf(status.message());
+  if (why == rpc::ConnectError::kNotGrpc) return NotOurs(endpoint);
+  if (why == rpc::ConnectError::kOtherKey) {
+    // The same code as for a refused token: either side may be misconfigured, or the server is an
+    // impostor.
     return absl::UnauthenticatedError(absl::StrCat(
-        "whoever answers at ", endpoint,
-        " does not have the key that the token names, and was not given the token: the token is "
-        "another server's, or that is not your server"));
+        "the server at ", endpoint,
+        " does not have the key that the token names, and was not given the token: the token "
+        "belongs to another server, or this is not your server"));
   }
   const char* const meaning = Meaning(why);
   if (meaning == nullptr) {
@@ -88,7 +91,7 @@ absl::Status CheckEndpoint(const std::string& endpoint) {
 absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status, bool opened) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
-      // A server of ours has said so in its initial metadata.
+      // A Cadre server identifies itself in its initial metadata.
       if (!opened) return NotOurs(endpoint);
       return absl::UnavailableError(absl::StrCat("the server at ", endpoint, " closed the stream"));
     case absl::StatusCode::kUnimplemented:
@@ -106,14 +109,14 @@ absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status
 
 bool IsRefused(const absl::Status& status) {
   return absl::IsUnavailable(status) &&
-         rpc::WhyUnreached(status.message()) == rpc::Unreached::kRefused;
+         rpc::ConnectErrorOf(status.message()) == rpc::ConnectError::kRefused;
 }
 
 absl::Status LauncherIsGone(const std::string& endpoint) {
   return absl::NotFoundError(
       absl::StrCat("cannot reach ", endpoint,
-                   ": connection refused; the launcher that served there has "
-                   "ended without a word, and kept no state"));
+                   ": connection refused; the launcher that ran the server there "
+                   "has ended without a verdict, and kept no state"));
 }
 
 absl::Status NoneReached(const std::vector<absl::Status>& failed) {
@@ -128,6 +131,33 @@ absl::Status NoneReached(const std::vector<absl::Status>& failed) {
 bool IsFinal(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
          absl::IsInvalidArgument(status);
+}
+
+RetryRule::RetryRule(bool returns_after_refusal)
+    : returns_after_refusal_(returns_after_refusal), backoff_(rpc::kReconnectBackoffMin) {}
+
+absl::Status RetryRule::FilesUnusable(const absl::Status& status) const {
+  return ever_welcomed_ ? absl::UnavailableError(status.message()) : status;
+}
+
+absl::Status RetryRule::TokenReplaced(const absl::Status& refused) {
+  return absl::UnavailableError(refused.message());
+}
+
+RetryRule::Next RetryRule::RoundEnded(const absl::Status& status, bool welcomed) {
+  ever_welcomed_ = ever_welcomed_ || welcomed;
+  // An opened stream is not enough: a server whose disk is full answers, but welcomes no node.
+  if (welcomed) backoff_ = rpc::kReconnectBackoffMin;
+  Next next = {status, true, backoff_};
+  const bool refused = IsFinal(status);
+  backoff_ = std::min(2 * backoff_, refused ? kRefusedBackoffMax : rpc::kReconnectBackoffMax);
+  if (ever_welcomed_ && returns_after_refusal_) return next;
+  if (ever_welcomed_ && absl::IsUnauthenticated(status)) {
+    next.status = absl::UnavailableError(status.message());
+    return next;
+  }
+  next.retries = !refused;
+  return next;
 }
 
 }  // namespace cadre::agent

@@ -14,37 +14,39 @@ using ::testing::Not;
 
 constexpr char kEndpoint[] = "node0:29400";
 
-absl::Status Unreached(const char* text) {
+absl::Status ConnectError(const char* text) {
   return DescribeEnd(kEndpoint, absl::UnavailableError(text), false);
 }
 
 TEST(LinkStatus, GrpcTextsBecomeReadable) {
-  EXPECT_EQ(Unreached("failed to connect to all addresses; last error: UNKNOWN: "
-                      "ipv4:10.0.0.1:29400: Failed to connect to remote host: Connection refused"),
-            absl::UnavailableError("cannot reach node0:29400: connection refused"));
-  EXPECT_THAT(Unreached("DNS resolution failed for node0:29400: C-ares status is not ..."),
+  EXPECT_EQ(
+      ConnectError("failed to connect to all addresses; last error: UNKNOWN: "
+                   "ipv4:10.0.0.1:29400: Failed to connect to remote host: Connection refused"),
+      absl::UnavailableError("cannot reach node0:29400: connection refused"));
+  EXPECT_THAT(ConnectError("DNS resolution failed for node0:29400: C-ares status is not ..."),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("cannot reach node0:29400: the name does not resolve")));
-  EXPECT_THAT(Unreached("failed to connect to all addresses; last error: UNKNOWN: Socket closed"),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(": the connection was closed")));
-  EXPECT_THAT(Unreached("last error: UNAVAILABLE: ipv4:10.0.0.1:80: Failed parsing HTTP/2"),
+  EXPECT_THAT(
+      ConnectError("failed to connect to all addresses; last error: UNKNOWN: Socket closed"),
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr(": the connection was closed")));
+  EXPECT_THAT(ConnectError("last error: UNAVAILABLE: ipv4:10.0.0.1:80: Failed parsing HTTP/2"),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not a cadre server")));
-  EXPECT_THAT(Unreached("last error: Trying to connect an http1.x server"),
+  EXPECT_THAT(ConnectError("last error: Trying to connect an http1.x server"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("node0:29400 answers, but is not a cadre server")));
 }
 
 TEST(LinkStatus, AServerWithAnotherKeyIsRefusedAsItsRefusalWouldBe) {
-  EXPECT_THAT(Unreached("failed to connect to all addresses; last error: UNKNOWN: "
-                        "ipv4:10.0.0.1:29400: Custom verification check failed with error: "
-                        "UNAUTHENTICATED: the server has another key"),
+  EXPECT_THAT(ConnectError("failed to connect to all addresses; last error: UNKNOWN: "
+                           "ipv4:10.0.0.1:29400: Custom verification check failed with error: "
+                           "UNAUTHENTICATED: the server has another key"),
               StatusIs(absl::StatusCode::kUnauthenticated,
                        AllOf(HasSubstr("node0:29400 does not have the key that the token names"),
                              HasSubstr("was not given the token"))));
 }
 
 TEST(LinkStatus, AServerThatDoesNotLeadWasReached) {
-  for (const std::string text : {"this server stands in reserve: node1:29400 leads",
+  for (const std::string text : {"this server is a standby: node1:29400 leads",
                                  "this server no longer leads: Connection refused by etcd"}) {
     EXPECT_EQ(DescribeEnd(kEndpoint, rpc::NotLeading(text), false),
               absl::UnavailableError("node0:29400: " + text));

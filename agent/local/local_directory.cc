@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/local/agent_remains.h"
+#include "agent/local/agent_cleanup.h"
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 #include "base/token.h"
@@ -32,21 +32,21 @@ namespace cadre::agent {
 namespace {
 
 constexpr int kBacklog = 1024;
-// Agents of one process, and directories left by killed ones of the same pid.
+// The limit of agents in one process, plus directories left by killed ones of the same pid.
 constexpr int kMaxDirectoriesPerPid = 1000;
-// Looked at by one sweep, so that a full directory does not delay a start.
+// The number checked by one sweep, so that a full directory does not delay a start.
 constexpr int kMaxSweptDirectories = 256;
-// One that is newer may be somebody's who does not listen in it yet, in a container with numbers of
-// processes of its own that has this directory, too.
+// A newer directory may belong to an agent that does not listen in it yet, in a container that
+// shares this directory but has its own PID namespace.
 constexpr time_t kSweptAfterSeconds = 60;
-// Listed at most.
+// The most that All() returns.
 constexpr size_t kMaxDirectories = 4096;
-// The longest name that is appended to the parent:
-// "/cadre-4294967295/agent-4194304-999/socket-store"; one of a random name is not counted on.
+// The longest suffix appended to the parent: "/cadre-4294967295/agent-4194304-999/socket-store". A
+// directory with a random name is longer and is not considered here.
 constexpr size_t kLongestSuffix = 48;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
-// Where there is nothing better.
+// The fallback parent.
 constexpr char kAnyPlace[] = "/tmp";
 
 bool IsThere(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -61,7 +61,7 @@ std::string Parent(const std::string& wanted) {
   return runtime;
 }
 
-// For errno; what is made lies below what XDG_RUNTIME_DIR names, where that can be used.
+// An error from errno, with a hint that XDG_RUNTIME_DIR chooses the parent.
 absl::Status CannotMake(const std::string& path) {
   const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
   return absl::Status(
@@ -69,7 +69,7 @@ absl::Status CannotMake(const std::string& path) {
                                kMaxSocketPath - kLongestSuffix, " characters at most"));
 }
 
-// The process of "agent-PID" or "agent-PID-N"; 0 for any other name.
+// The pid in "agent-PID" or "agent-PID-N"; 0 for any other name.
 pid_t AgentOf(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "agent-")) return 0;
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
@@ -80,16 +80,16 @@ pid_t AgentOf(absl::string_view name) {
   return pid;
 }
 
-// Removes what killed agents left. A pid that is in use again delays that; what cannot be removed
-// stays.
+// Removes the directories of killed agents. A pid that is in use again delays that; what cannot be
+// removed stays.
 void Sweep(const std::string& user) {
   DIR* directory = opendir(user.c_str());
   if (directory == nullptr) return;
-  int looked_at = 0;
+  int examined = 0;
   while (const dirent* entry = readdir(directory)) {
     const pid_t pid = AgentOf(entry->d_name);
-    if (pid == 0) continue;  // tokens, of which there may be one for each port
-    if (++looked_at > kMaxSweptDirectories) break;
+    if (pid == 0) continue;  // token files, one for each port
+    if (++examined > kMaxSweptDirectories) break;
     struct stat found;
     if (fstatat(dirfd(directory), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0 ||
         found.st_uid != getuid() || !S_ISDIR(found.st_mode) ||
@@ -181,13 +181,13 @@ absl::Status LocalDirectory::Fill() {
   if (!IsThere(token_path())) RETURN_IF_ERROR(WriteTokenFile(token_path(), token_));
   if (listener_ < 0 || !IsThere(socket_path())) RETURN_IF_ERROR(Listen());
   lock_.Reset(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Where the file system knows no locks there is none.
+  // A file system without locks is accepted.
   if (lock_.ok()) flock(lock_.get(), LOCK_SH | LOCK_NB);
   return absl::OkStatus();
 }
 
-// A link in the directory, so that it is found where the directory is. Without /dev/shm it lies on
-// whatever the directory does.
+// The memory is behind a link in the directory, so that it can be found from the directory. Without
+// /dev/shm it is in the directory itself.
 absl::Status LocalDirectory::MakeMemory() {
   const std::string path = CheckpointMemoryPath(path_);
   if (IsThere(path)) return absl::OkStatus();
@@ -196,7 +196,7 @@ absl::Status LocalDirectory::MakeMemory() {
     memory_ = mkdtemp(memory.data()) != nullptr ? memory : "";
   }
   if (!memory_.empty()) {
-    // One that names what is gone.
+    // Remove a dangling link.
     unlink(path.c_str());
     if (symlink(memory_.c_str(), path.c_str()) == 0) return absl::OkStatus();
   }
@@ -205,7 +205,7 @@ absl::Status LocalDirectory::MakeMemory() {
 }
 
 absl::Status LocalDirectory::Listen() {
-  // That of an agent that is gone.
+  // The socket of an earlier agent.
   unlink(socket_path().c_str());
   ASSIGN_OR_RETURN(const int listener, ListenOn(socket_path()));
   if (listener_ >= 0) close(listener_);

@@ -15,7 +15,8 @@
 #include <fstream>
 #include <utility>
 
-#include "agent/local/agent_remains.h"
+#include "absl/cleanup/cleanup.h"
+#include "agent/local/agent_cleanup.h"
 #include "base/progress_snapshot.h"
 #include "base/scoped_fd.h"
 #include "base/status_matchers.h"
@@ -98,12 +99,14 @@ TEST_F(LocalDirectoryTest, WhatWasRemovedIsMadeAnew_WithTheMemoryThereWas) {
   EXPECT_EQ(std::filesystem::canonical(CheckpointMemoryPath(path)), memory);
   EXPECT_TRUE(IsListenedOn((*directory)->socket_path()));
   EXPECT_FALSE(Restored(**directory));
-  // As with the end of a session, which ends the user's shared memory too.
+  // As at the end of a session, which removes the user's shared memory too.
   std::filesystem::remove_all(memory);
   EXPECT_TRUE(Restored(**directory));
   EXPECT_EQ(Mode(std::filesystem::canonical(CheckpointMemoryPath(path))), 0700);
 }
 
+// Fault (node): The launcher's directory and its parent are removed -> The next generation has it
+// in `/tmp`, with the checkpoints in memory if they are left
 TEST_F(LocalDirectoryTest, WhereItsPlaceIsGoneItIsInAnother) {
   auto directory = LocalDirectory::Make(parent_);
   ASSERT_OK(directory);
@@ -116,7 +119,10 @@ TEST_F(LocalDirectoryTest, WhereItsPlaceIsGoneItIsInAnother) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// systemd-tmpfiles leaves alone what it cannot lock.
+// systemd-tmpfiles skips what it cannot lock.
+//
+// Fault (node): systemd's cleaner of `/tmp` looks for old files -> The launcher's directory is
+// locked, which the cleaner respects
 TEST_F(LocalDirectoryTest, IsLockedAgainstACleaner) {
   auto directory = LocalDirectory::Make(parent_);
   ASSERT_OK(directory);
@@ -131,7 +137,7 @@ TEST_F(LocalDirectoryTest, IsAbandonedOnceNobodyListens) {
   const std::string memory = std::filesystem::canonical(CheckpointMemoryPath(path));
   RemoveOnceAbandoned(path, absl::Milliseconds(10));
   EXPECT_TRUE(std::filesystem::exists(path));
-  (*directory)->Keep();
+  (*directory)->DoNotRemove();
   directory->reset();
   RemoveOnceAbandoned(path, absl::Milliseconds(10));
   EXPECT_FALSE(std::filesystem::exists(path));
@@ -170,6 +176,8 @@ TEST_F(LocalDirectoryTest, Make_TwoInOneProcess_DoNotMeet) {
   EXPECT_NE((*first)->token(), (*second)->token());
 }
 
+// Fault (node): Launchers in containers with PID namespaces of their own share the user's directory
+// -> Each removes what killed launchers left, and never the directory of one that has just begun
 TEST_F(LocalDirectoryTest, Make_SweepsWhatKilledAgentsLeft) {
   const pid_t gone = fork();
   if (gone == 0) _exit(0);
@@ -185,7 +193,7 @@ TEST_F(LocalDirectoryTest, Make_SweepsWhatKilledAgentsLeft) {
     std::ofstream(path + "/token") << "t";
     MakeOld(path);
   }
-  // Of a container's agent that does not listen yet.
+  // The directory of a container's agent that does not listen yet.
   const std::string young = dead + "-4";
   ASSERT_EQ(mkdir(young.c_str(), 0700), 0);
 
@@ -233,7 +241,10 @@ TEST_F(LocalDirectoryTest, Make_WhereAnotherUserMadeItsPlaceFirst_IsFoundAllTheS
   ASSERT_EQ(chown(user.c_str(), 64123, -1), 0);
   ASSERT_EQ(mkdir(home.c_str(), 0700), 0);
   const char* const before = getenv("HOME");
-  const std::string kept = before == nullptr ? "" : before;
+  const absl::Cleanup restore = [had = before != nullptr,
+                                 kept = std::string(before == nullptr ? "" : before)] {
+    had ? setenv("HOME", kept.c_str(), 1) : unsetenv("HOME");
+  };
   setenv("HOME", home.c_str(), 1);
   auto directory = LocalDirectory::Make(parent_);
   ASSERT_OK(directory);
@@ -244,7 +255,6 @@ TEST_F(LocalDirectoryTest, Make_WhereAnotherUserMadeItsPlaceFirst_IsFoundAllTheS
   const std::string path = (*directory)->path();
   EXPECT_TRUE(Restored(**directory));
   EXPECT_EQ((*directory)->path(), path);
-  setenv("HOME", kept.c_str(), 1);
 }
 
 TEST_F(LocalDirectoryTest, Make_WhereNothingCanBeMade_TheWayOutIsSaid) {

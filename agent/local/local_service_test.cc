@@ -6,16 +6,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/frames/codec.h"
 #include "rpc/frames/frame_reader.h"
-#include "rpc/frames/messages.h"
+#include "worker_runtime/store/agent_worker.h"
 
 namespace cadre::agent {
 namespace {
@@ -24,7 +34,7 @@ using ::testing::HasSubstr;
 
 constexpr int kPollLimitMs = 20000;
 
-// A worker's end.
+// The worker's end.
 class Client {
  public:
   Client(const std::string& path, const std::string& token)
@@ -84,7 +94,7 @@ rpc::WorkerCall Get(uint64_t client, uint64_t id) {
   return {id, store};
 }
 
-// Ranks 2 and 3 of 4 live here, in generation 3.
+// Ranks 2 and 3 of 4 run on this node, in generation 3.
 class LocalServiceTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -117,13 +127,13 @@ class LocalServiceTest : public testing::Test {
   std::unique_ptr<Client> Connect() {
     return std::make_unique<Client>(service_->socket_path(), token_);
   }
-  // All that is asked of the core until there is nothing more to read.
+  // All requests for the core, until there is nothing more to read.
   std::vector<v1::StoreRequest> ReadAll() {
     std::vector<v1::StoreRequest> all;
     pollfd wait = {service_->fd(), POLLIN, 0};
     while (poll(&wait, 1, 0) == 1) {
       for (const AgentEvent& event : service_->Read()) {
-        all.push_back(std::get<WorkerAsked>(event).request);
+        all.push_back(std::get<StoreRequested>(event).request);
       }
     }
     return all;
@@ -179,14 +189,17 @@ TEST_F(LocalServiceTest, Hello_TellsAWorkerWhoItIs) {
   EXPECT_EQ(place.address, "10.0.0.1");
 }
 
+// Fault (versions): A program's library is more than one minor version away from its agent -> The
+// program gets an error of one line that says so
 TEST_F(LocalServiceTest, Hello_OfAnotherVersionIsToldSo) {
   const auto client = Connect();
   rpc::WorkerCall call = Hello(3, 3);
   std::get<rpc::Hello>(call.what).protocol = 77;
   rpc::WorkerReply reply = Ask(*client, call);
   EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(reply.message, HasSubstr("with version 77: use the same version of Cadre for both"));
-  // Whatever follows the version: a later one may say more.
+  EXPECT_THAT(reply.message,
+              HasSubstr("speaks version 77: use the same version of Cadre for both"));
+  // Any bytes after the version are accepted: a later version may send more.
   std::string bytes;
   frames::AppendMessage(call, &bytes);
   frames::AppendFrame(absl::StrCat(bytes.substr(frames::kLengthBytes), "and more"), &bytes);
@@ -196,40 +209,6 @@ TEST_F(LocalServiceTest, Hello_OfAnotherVersionIsToldSo) {
     EXPECT_EQ(reply.id, 1u);
     EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
   }
-}
-
-// As the library of 0.2 has it, byte for byte.
-std::string HelloOfBefore() {
-  std::string bytes;
-  frames::AppendFrame(std::string("\1\0\0\0\0\0\0\0\1"
-                                  "\3\0\0\0\0\0\0\0\3\0\0\0\x63\0\0\0",
-                                  25),
-                      &bytes);
-  return bytes;
-}
-
-TEST_F(LocalServiceTest, Hello_OfTheVersionBeforeIsAnswered) {
-  const auto client = Connect();
-  client->Send(HelloOfBefore());
-  const rpc::WorkerReply reply = Await(*client);
-  ASSERT_OK(reply.status());
-  EXPECT_EQ(std::get<rpc::Place>(reply.what).rank, 3u);
-  // The same is what a library of now says to an agent of before.
-  std::string said;
-  rpc::WorkerCall call = Hello(3, 3);
-  std::get<rpc::Hello>(call.what).protocol = rpc::kWorkerProtocolBefore;
-  frames::AppendMessage(call, &said);
-  EXPECT_EQ(said, HelloOfBefore());
-}
-
-TEST_F(LocalServiceTest, Hello_OfTheVersionBeforeIsRefusedWhereTheJobEncrypts) {
-  service_->SetEncrypts(true);
-  const auto client = Connect();
-  client->Send(HelloOfBefore());
-  const rpc::WorkerReply reply = Await(*client);
-  EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(reply.message, HasSubstr("of before 0.3, cannot: build it with that of 0."));
-  EXPECT_OK(Ask(*client, Hello(3, 3)).status());
 }
 
 TEST_F(LocalServiceTest, Hello_ThatCannotBeReadIsToldWhichVersionCan) {
@@ -333,6 +312,8 @@ TEST_F(LocalServiceTest, Execute_FailedCompareAndSet_ReturnsWhatItFound) {
   EXPECT_EQ(std::get<rpc::StoreResult>(reply.what).value, "other");
 }
 
+// Fault (access): A token of another job's agent is shown to an agent's socket -> The connection is
+// refused
 TEST_F(LocalServiceTest, TheTokenOfAnotherJobsAgentIsGoodForNothing) {
   std::string elsewhere = "/tmp/cadre_test_XXXXXX";
   ASSERT_NE(mkdtemp(elsewhere.data()), nullptr);
@@ -342,7 +323,7 @@ TEST_F(LocalServiceTest, TheTokenOfAnotherJobsAgentIsGoodForNothing) {
   auto other = LocalService::Open(std::move(options));
   ASSERT_OK(other);
   const std::string token = (*other)->token();
-  // One of an agent that has ended, too.
+  // Also with the agent's end in between.
   for (int times = 0; times < 2; ++times) {
     for (const rpc::WorkerCall& call : {Hello(3, 3), Get(1, 7)}) {
       Client client(service_->socket_path(), token);
@@ -379,7 +360,7 @@ TEST_F(LocalServiceTest, Leaving_WakesWhoWaits) {
   EXPECT_EQ(ReadAll().size(), 1u);
   service_.reset();
   EXPECT_THAT(client->Read().status(),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the agent is leaving")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the agent is shutting down")));
 }
 
 TEST_F(LocalServiceTest, TwoHundredCallsAtOnce_AreAllAnswered) {
@@ -391,6 +372,222 @@ TEST_F(LocalServiceTest, TwoHundredCallsAtOnce_AreAllAnswered) {
   for (uint64_t id = 1; id <= kCalls; ++id) {
     const rpc::WorkerReply reply = client->Read();
     EXPECT_EQ(std::get<rpc::StoreResult>(reply.what).value, std::to_string(reply.id));
+  }
+}
+
+// The worker runtime's end of a rejoin, with the agent's service in between.
+
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
+
+v1::Assign AssignOf(uint32_t first_rank, uint32_t world_size) {
+  v1::Assign assign;
+  assign.set_nodes(1);
+  assign.set_first_rank(first_rank);
+  assign.set_local_world_size(2);
+  assign.set_world_size(world_size);
+  return assign;
+}
+
+// Ranks 2 and 3 of 4 run on this node, in generation 3.
+class RejoinCallsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(parent_.data()), nullptr);
+    LocalService::Options options;
+    options.job = "j";
+    options.parent = parent_;
+    auto service = LocalService::Open(std::move(options));
+    ASSERT_OK(service);
+    service_ = *std::move(service);
+    service_->BeginGeneration(3, AssignOf(2, 4), /*in_place=*/true);
+    loop_ = std::thread([this] {
+      while (!leaving_) {
+        pollfd wait = {service_->fd(), POLLIN, 0};
+        if (poll(&wait, 1, 20) <= 0) continue;
+        absl::MutexLock lock(&mutex_);
+        for (AgentEvent& event : service_->Read()) events_.push_back(std::move(event));
+      }
+    });
+  }
+  void TearDown() override {
+    Leave();
+    std::filesystem::remove_all(parent_);
+  }
+
+  void Leave() {
+    leaving_ = true;
+    if (loop_.joinable()) loop_.join();
+    service_.reset();
+  }
+  void Begin(uint64_t generation, const v1::Assign& assign, bool in_place = false,
+             const std::set<uint32_t>& kept = {}) {
+    absl::MutexLock lock(&mutex_);
+    service_->BeginGeneration(generation, assign, in_place, kept);
+  }
+  void End(const std::set<uint32_t>& kept, const std::string& reason) {
+    absl::MutexLock lock(&mutex_);
+    service_->EndGeneration(kept, reason);
+  }
+  bool WouldStandBy() {
+    absl::MutexLock lock(&mutex_);
+    return service_->WouldStandBy();
+  }
+
+  environment::WorkerEnvironment Environment() {
+    environment::WorkerEnvironment environment;
+    environment.agent_socket = service_->socket_path();
+    const auto token = ReadTokenFile(service_->token_path());
+    EXPECT_OK(token);
+    environment.token = *token;
+    return environment;
+  }
+  std::unique_ptr<Worker> Connect(int rank) {
+    environment::WorkerEnvironment environment = Environment();
+    environment.generation = 3;
+    environment.rank = rank;
+    auto worker = store::ConnectToAgent(environment);
+    EXPECT_OK(worker);
+    return *std::move(worker);
+  }
+
+  bool Await(const std::function<bool()>& condition) {
+    const auto holds = [&condition] { return condition(); };
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&holds), absl::FromChrono(kLong));
+  }
+  // Waits until the worker has reported that it can rejoin, or no longer can.
+  void AwaitMay(uint32_t local_rank, bool may) {
+    EXPECT_TRUE(Await([&] {
+      for (const AgentEvent& event : events_) {
+        const auto* said = std::get_if<WorkerMayRejoin>(&event);
+        if (said != nullptr && said->local_rank == local_rank && said->may == may) return true;
+      }
+      return false;
+    }));
+  }
+  std::string AwaitWaits(uint32_t local_rank) {
+    std::string reason;
+    EXPECT_TRUE(Await([&] {
+      for (const AgentEvent& event : events_) {
+        const auto* waits = std::get_if<WorkerWaits>(&event);
+        if (waits == nullptr || waits->local_rank != local_rank) continue;
+        EXPECT_EQ(waits->generation, 3u);
+        reason = waits->reason;
+        return true;
+      }
+      return false;
+    }));
+    return reason;
+  }
+
+  std::string parent_ = "/tmp/cadre_test_XXXXXX";
+  absl::Mutex mutex_;
+  std::vector<AgentEvent> events_;
+  std::unique_ptr<LocalService> service_;
+  std::atomic<bool> leaving_{false};
+  std::thread loop_;
+};
+
+TEST_F(RejoinCallsTest, AKeptWorkerHearsOfTheEnd_AndGetsItsNextPlace) {
+  const auto worker = Connect(3);
+  EXPECT_TRUE(worker->in_place());
+  bool ended = false;
+  ASSERT_OK(worker->AnnounceRejoin([&] {
+    absl::MutexLock lock(&mutex_);
+    ended = true;
+  }));
+  AwaitMay(1, true);
+  End({1}, "rank 0 died");
+  EXPECT_TRUE(Await([&] { return ended; }));
+  std::thread agent([&] {
+    EXPECT_EQ(AwaitWaits(1), "rank 0 \xef\xbf\xbd is gone");
+    Begin(4, AssignOf(0, 2), true, {1});
+  });
+  const auto next = worker->Rejoin("rank 0 \xff is gone", kLong);
+  agent.join();
+  ASSERT_OK(next);
+  EXPECT_EQ((*next)->place().generation, 4u);
+  EXPECT_EQ((*next)->rank(), 1);
+  EXPECT_EQ((*next)->world_size(), 2);
+  // It can rejoin again.
+  ASSERT_OK((*next)->AnnounceRejoin([] {}));
+}
+
+TEST_F(RejoinCallsTest, AWorkerThatIsNotKept_IsTold) {
+  const auto worker = Connect(3), early = Connect(2);
+  ASSERT_OK(worker->AnnounceRejoin([] {}));
+  AwaitMay(1, true);
+  std::thread waits([&] {
+    EXPECT_THAT(early->Rejoin("", kLong),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("not kept")));
+  });
+  AwaitWaits(0);
+  End({}, "the job has ended");
+  waits.join();
+  EXPECT_THAT(worker->Rejoin("", kLong),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("not kept")));
+}
+
+TEST_F(RejoinCallsTest, AWorkerThatLeaves_CanRejoinNoLonger) {
+  auto worker = Connect(2);
+  bool ended = false;
+  ASSERT_OK(worker->AnnounceRejoin([&] { ended = true; }));
+  AwaitMay(0, true);
+  worker.reset();
+  AwaitMay(0, false);
+  EXPECT_FALSE(ended);
+}
+
+TEST_F(RejoinCallsTest, TheAgentLeaves_WhoWaitsIsTold) {
+  const auto worker = Connect(2);
+  std::thread waits(
+      [&] { EXPECT_THAT(worker->Rejoin("", kLong), StatusIs(absl::StatusCode::kUnavailable)); });
+  AwaitWaits(0);
+  Leave();
+  waits.join();
+}
+
+TEST_F(RejoinCallsTest, AProcessWouldStandBy_WhereWorkersTakePart) {
+  EXPECT_FALSE(WouldStandBy());
+  const auto worker = Connect(2);
+  EXPECT_FALSE(WouldStandBy());
+  ASSERT_OK(worker->AnnounceRejoin([] {}));
+  AwaitMay(0, true);
+  EXPECT_TRUE(WouldStandBy());
+  End({0}, "over");
+  EXPECT_FALSE(WouldStandBy());
+  // Without recovery in place, it is enough that the workers use the worker runtime.
+  Begin(3, AssignOf(2, 4));
+  EXPECT_FALSE(WouldStandBy());
+  Connect(3);
+  EXPECT_TRUE(WouldStandBy());
+}
+
+TEST_F(RejoinCallsTest, AJobThatDoesNotRecoverInPlace_SaysSo) {
+  Begin(3, AssignOf(2, 4));
+  const auto worker = Connect(2);
+  EXPECT_FALSE(worker->in_place());
+  EXPECT_THAT(worker->AnnounceRejoin([] {}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(worker->Rejoin("", kLong), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+rpc::Store SetOf(const std::string& job, const std::string& key) {
+  rpc::Store call;
+  call.job = job;
+  call.operation = keyspace::Set{key, "v"};
+  return call;
+}
+
+TEST(StoreCallsTest, WhatNoRequestCanCarryIsRefusedHere) {
+  std::vector<rpc::WorkerReply> replies;
+  StoreCalls calls([&](uint64_t, const rpc::WorkerReply& reply) { replies.push_back(reply); });
+  EXPECT_TRUE(calls.Take(1, 7, SetOf("j", "caf\xc3\xa9")).has_value());
+  EXPECT_FALSE(calls.Take(1, 8, SetOf("j", "k\xff")).has_value());
+  EXPECT_FALSE(calls.Take(1, 9, SetOf("\xff", "k")).has_value());
+  ASSERT_EQ(replies.size(), 2u);
+  for (const rpc::WorkerReply& reply : replies) {
+    EXPECT_EQ(reply.code, absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(reply.message, HasSubstr("is not UTF-8"));
   }
 }
 

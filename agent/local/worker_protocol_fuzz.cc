@@ -1,8 +1,8 @@
-// What a worker and its agent say to each other: what is written of a message is read as that.
+// Fuzzes the messages between a worker and its agent: encoding and decoding must be inverse.
 #include <string>
 
 #include "base/check.h"
-#include "rpc/frames/messages.h"
+#include "rpc/frames/codec.h"
 #include "rpc/worker_protocol.h"
 #include "tests/fuzz/fuzz_target.h"
 

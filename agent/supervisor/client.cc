@@ -1,3 +1,4 @@
+// The agent's side: starting and adopting a supervisor, and cleaning up after a dead one.
 #include "agent/supervisor/client.h"
 
 #include <errno.h>
@@ -14,14 +15,16 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "agent/supervisor/hold_clock.h"
-#include "agent/supervisor/leftovers.h"
+#include "agent/supervisor/processes/cgroups.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
 #include "base/clock.h"
@@ -35,10 +38,11 @@ namespace {
 
 constexpr int kSupervisorFd = 3;
 constexpr size_t kMaxQueuedBytes = 16 << 20;
-// What one call of Read() takes at most, so that a talkative worker does not hold up the caller.
+// The most that one call of Read() reads, so that a worker with much output does not block the
+// caller.
 constexpr size_t kMaxReadBytes = 4 << 20;
 constexpr size_t kChunkBytes = 256 << 10;
-// More room in the kernel means fewer turns of both loops; a refusal does no harm.
+// More room in the kernel means fewer turns of both loops; a failure to set it does not matter.
 constexpr int kSocketBytes = 1 << 20;
 constexpr absl::Duration kExitLimit = absl::Seconds(2);
 constexpr absl::Duration kEndLimit = absl::Milliseconds(200);
@@ -54,8 +58,8 @@ std::string FindSupervisor() {
   return absl::StrCat(self.substr(0, self.rfind('/') + 1), "cadre-supervisor");
 }
 
-// Names this supervisor's cgroup and marks its workers' environment: no secret, but unlike that of
-// any other supervisor, in other pid namespaces included.
+// An id for this supervisor's cgroup and the marker of its workers. It is not secret, but differs
+// from that of any other supervisor, even in other pid namespaces.
 absl::StatusOr<std::string> MakeId() {
   char bytes[8];
   if (getrandom(bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes))) {
@@ -64,12 +68,13 @@ absl::StatusOr<std::string> MakeId() {
   return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
 }
 
-// A session of its own, so that Ctrl-C on the terminal reaches neither it nor the workers.
+// The supervisor gets its own session, so that Ctrl-C on the terminal reaches neither it nor the
+// workers.
 int SpawnSupervisor(const std::string& path, const std::string& id, uint32_t frames_version,
                     int socket, pid_t* pid) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  // A socket that already is descriptor 3 loses its close-on-exec flag by this too.
+  // If the socket is already descriptor 3, dup2 clears its close-on-exec flag too.
   posix_spawn_file_actions_adddup2(&files, socket, kSupervisorFd);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
@@ -84,16 +89,15 @@ int SpawnSupervisor(const std::string& path, const std::string& id, uint32_t fra
   sigfillset(&signals);
   posix_spawnattr_setsigdefault(&attributes, &signals);
   const std::string frames = absl::StrCat(frames_version);
-  char* const argv[] = {
-      const_cast<char*>("cadre-supervisor"), const_cast<char*>(id.c_str()),
-      frames_version == kFramesBefore ? nullptr : const_cast<char*>(frames.c_str()), nullptr};
+  char* const argv[] = {const_cast<char*>("cadre-supervisor"), const_cast<char*>(id.c_str()),
+                        const_cast<char*>(frames.c_str()), nullptr};
   const int error = posix_spawn(pid, path.c_str(), &files, &attributes, argv, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   return error;
 }
 
-// Not ok(): errno says why.
+// On failure not ok(), and errno is set.
 ScopedFd ConnectTo(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -116,19 +120,19 @@ struct Client::State {
   frames::FrameReader reader{kMaxFrameBytes};
   std::string queue;
   size_t written = 0;
-  MonoTime taken_at;    // some of the queue; or the first of it came then
-  Leftovers leftovers;  // should it die
+  MonoTime progress_at;  // when some of the queue was last sent, or the queue became non-empty
+  Leftovers leftovers;   // for the case that it dies
   bool gone = false;
-  siginfo_t end = {};  // of the supervisor, where it is this process's child
-  std::string how;     // it ended, once it is gone
+  siginfo_t end = {};  // of the supervisor, if it is this process's child
+  std::string how;     // how it ended, once it is gone
 
-  // True: the supervisor at the other end has taken this agent. Waits until `end`.
+  // Waits until `end`. Returns true if the supervisor has accepted this agent.
   bool AwaitAdoption(MonoTime end, AdoptedFrame* inventory);
   absl::Status ReadSocket(bool* closed);
-  absl::Status Lost(absl::string_view why);
+  absl::Status OnSupervisorLost(absl::string_view why);
   bool WaitForSupervisor(absl::Duration limit) const;
   bool ReapSupervisor();
-  // In words, after ReapSupervisor.
+  // A description; call after ReapSupervisor.
   std::string HowItEnded() const;
 };
 
@@ -150,12 +154,12 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
   for (const int end : ends) {
     setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof(kSocketBytes));
   }
-  // If the supervisor dies, what it started comes to us and can be found.
+  // If the supervisor dies, its processes are reparented to this process and can be found.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const int error = SpawnSupervisor(path, state->leftovers.supervisor_id, frames_version,
                                     theirs.get(), &state->pid);
   if (error != 0) {
-    // A file that may be executed is not what is missing.
+    // The file exists and is executable, so it is starting a process that is refused.
     const bool refused = (error == EPERM || error == ENOSYS) && access(path.c_str(), X_OK) == 0;
     const char* const given = getenv("CADRE_SUPERVISOR");
     const bool is_given = given != nullptr && path == given;
@@ -167,8 +171,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(uint32_t frames_version) {
         : error == EAGAIN || error == ENOMEM
             ? "; raise the limit of processes (ulimit -u, or the container's pids.max) or memory"
         : is_given
-            ? "; CADRE_SUPERVISOR must name the program cadre-supervisor; without it the one "
-              "beside this program is taken"
+            ? "; CADRE_SUPERVISOR must name the program cadre-supervisor; if it is unset, the "
+              "one beside this program is started"
             : "; install cadre-supervisor beside this program or set CADRE_SUPERVISOR");
     if (error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE) {
       return absl::ResourceExhaustedError(message);
@@ -194,14 +198,10 @@ bool Client::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
       if (!ReadSocket(&closed).ok() || closed) return false;
       continue;
     }
-    leftovers.Note(**next);
-    if (const auto* said = std::get_if<ReadyFrame>(&**next)) pid = said->pid;
+    leftovers.OnFrame(**next);
+    if (const auto* ready = std::get_if<ReadyFrame>(&**next)) pid = ready->pid;
     if (const auto* adopted = std::get_if<AdoptedFrame>(&**next)) {
       *inventory = *adopted;
-      if (adopted->hold_until_us != 0) {
-        inventory->hold_until_us =
-            HoldMeant(MonoTime::FromMicros(adopted->hold_until_us), frames_version).micros();
-      }
       return true;
     }
   }
@@ -213,7 +213,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Adopt(const std::string& path,
                                                       AdoptedFrame* inventory,
                                                       absl::Duration limit) {
   const MonoTime end = MonoNow() + limit;
-  // Again when it was let go: somebody else may have knocked at the same moment.
+  // Retries if it was dropped: another agent may have connected at the same moment.
   for (; MonoNow() < end; poll(nullptr, 0, kAdoptPollMs)) {
     auto state = std::make_unique<State>();
     state->frames_version = frames_version;
@@ -229,15 +229,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Adopt(const std::string& path,
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return std::unique_ptr<Client>(new Client(std::move(state)));
   }
-  return absl::UnavailableError(absl::StrCat("the supervisor at ", path,
-                                             " does not give its workers away: their launcher "
-                                             "still runs"));
+  return absl::UnavailableError(absl::StrCat("the workers of the supervisor at ", path,
+                                             " cannot be adopted: their launcher still runs"));
 }
 
 Client::~Client() {
   if (state_->gone) return;
   Send(GoodbyeFrame{}).IgnoreError();
-  // Half a close: what it said last can still be read if it does not end in good order.
+  // Half-close: the supervisor's last frames can still be read if it does not exit cleanly.
   shutdown(state_->socket.get(), SHUT_WR);
   if (!state_->WaitForSupervisor(kExitLimit)) SignalPidfd(state_->pidfd.get(), SIGKILL);
   if (state_->ReapSupervisor()) return;
@@ -245,7 +244,7 @@ Client::~Client() {
   }
 }
 
-void Client::LetGo() {
+void Client::Release() {
   state_->gone = true;
   state_->socket.Reset();
 }
@@ -258,33 +257,29 @@ const Leftovers& Client::leftovers() const { return state_->leftovers; }
 
 std::string Client::ContinueIfStopped() {
   const auto process = InspectProcess(state_->pid);
-  // 't', stopped by a debugger, is the debugger's.
+  // 't' (stopped by a debugger) is left alone.
   if (state_->gone || !process.has_value() || process->state != 'T') return "";
   if (SignalPidfd(state_->pidfd.get(), SIGCONT) != 0) return "";
   return absl::StrCat("cadre-supervisor, pid ", state_->pid,
-                      ", was stopped by a signal; it was made to go on");
+                      ", was stopped by a signal and has been continued");
 }
 
-absl::Status Client::Send(Frame frame, MonoTime now) {
-  if (auto* hold = std::get_if<HoldFrame>(&frame)) {
-    hold->until_us =
-        HoldSaid(MonoTime::FromMicros(hold->until_us), state_->frames_version).micros();
-  }
+absl::Status Client::Send(const Frame& frame, MonoTime now) {
   const std::string bytes = EncodeFrame(frame, state_->frames_version);
   if (bytes.empty()) return absl::OkStatus();
   if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),
                                                    " bytes; at most ", kMaxFrameBytes, " fit"));
   }
-  // It may have read since.
+  // The supervisor may have read since the last flush.
   RETURN_IF_ERROR(Flush(now));
   State& s = *state_;
-  if (!WantsWrite()) s.taken_at = now;
+  if (!WantsWrite()) s.progress_at = now;
   if (s.queue.size() - s.written + bytes.size() > kMaxQueuedBytes &&
-      now - s.taken_at >= kTakesNothingLimit) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the supervisor, pid ", s.pid, ", does not read; over ", kMaxQueuedBytes,
-                     " bytes are waiting for it since ", absl::FormatDuration(now - s.taken_at)));
+      now - s.progress_at >= kSupervisorStallTimeout) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the supervisor, pid ", s.pid, ", does not read its socket: over ", kMaxQueuedBytes,
+        " bytes have been queued for ", absl::FormatDuration(now - s.progress_at)));
   }
   s.queue += bytes;
   return Flush(now);
@@ -298,12 +293,12 @@ absl::Status Client::Flush(MonoTime now) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
     if (n < 0) {
-      // Read() tells the rest and cleans up.
+      // Read() finds out how it ended and cleans up.
       return absl::UnavailableError(
           absl::StrCat("the supervisor, pid ", s.pid, ", is gone: ", strerror(errno)));
     }
     s.written += static_cast<size_t>(n);
-    s.taken_at = now;
+    s.progress_at = now;
   }
   s.queue.clear();
   s.written = 0;
@@ -312,26 +307,26 @@ absl::Status Client::Flush(MonoTime now) {
 
 absl::StatusOr<std::vector<Frame>> Client::Read() {
   State& s = *state_;
-  if (s.gone) return s.Lost("");
+  if (s.gone) return s.OnSupervisorLost("");
   bool closed = false;
   const absl::Status read = s.ReadSocket(&closed);
   std::vector<Frame> frames;
   for (;;) {
     auto next = NextFrame(s.reader, s.frames_version);
-    if (!next.ok()) return s.Lost(next.status().message());
+    if (!next.ok()) return s.OnSupervisorLost(next.status().message());
     if (!next->has_value()) break;
-    s.leftovers.Note(**next);
+    s.leftovers.OnFrame(**next);
     frames.push_back(*std::move(*next));
   }
-  // What it said before it went comes first; the end is still there at the next call.
+  // Frames sent before the end are returned first; the end is found again by the next call.
   if (!frames.empty()) return frames;
-  if (!read.ok()) return s.Lost(read.message());
-  if (closed) return s.Lost("it closed its socket");
+  if (!read.ok()) return s.OnSupervisorLost(read.message());
+  if (closed) return s.OnSupervisorLost("it closed its socket");
   return frames;
 }
 
 absl::Status Client::State::ReadSocket(bool* closed) {
-  // Not made zero: mostly a few bytes of it are used.
+  // Not zero-initialised, because mostly only a few bytes are used.
   const std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
   for (size_t total = 0; total < kMaxReadBytes;) {
     const ssize_t n = recv(socket.get(), chunk.get(), kChunkBytes, MSG_DONTWAIT);
@@ -346,11 +341,11 @@ absl::Status Client::State::ReadSocket(bool* closed) {
   return absl::OkStatus();
 }
 
-absl::Status Client::State::Lost(absl::string_view why) {
+absl::Status Client::State::OnSupervisorLost(absl::string_view why) {
   if (!gone) {
     gone = true;
-    // Who closes the socket because it ends has ended in a moment. Another one may be alive and
-    // talk nonsense; two masters for the same workers would be worse.
+    // A supervisor that closes its socket because it exits is gone in a moment. One that is still
+    // alive after that is killed: two supervisors for the same workers would be worse.
     const bool ended = WaitForSupervisor(kEndLimit);
     if (!ended) SignalPidfd(pidfd.get(), SIGKILL);
     ReapSupervisor();
@@ -363,10 +358,11 @@ absl::Status Client::State::Lost(absl::string_view why) {
 std::string Client::State::HowItEnded() const {
   if (end.si_code == CLD_EXITED) return absl::StrCat("exited with status ", end.si_status);
   if (end.si_code != CLD_KILLED && end.si_code != CLD_DUMPED) return "has ended";
-  // Who sent it is nowhere to be read.
-  return absl::StrCat(
-      "was killed by signal ", end.si_status,
-      end.si_status == SIGKILL ? " (by somebody, or by the kernel because memory ran out)" : "");
+  // The sender of the signal cannot be found out.
+  return absl::StrCat("was killed by signal ", end.si_status,
+                      end.si_status == SIGKILL
+                          ? " (by another process, or by the kernel because memory ran out)"
+                          : "");
 }
 
 bool Client::State::WaitForSupervisor(absl::Duration limit) const {
@@ -379,12 +375,103 @@ bool Client::State::WaitForSupervisor(absl::Duration limit) const {
   return false;
 }
 
-// Only after the supervisor has ended or was killed; one that SIGKILL does not end is left. True
-// when it ended by itself and says that no process of its workers is left.
+// Call only after the supervisor has ended or was killed; one that SIGKILL does not end is left.
+// Returns true if it exited by itself with status 0, which means that none of its workers'
+// processes is left.
 bool Client::State::ReapSupervisor() {
   if (!WaitForSupervisor(kExitLimit)) return false;
   return waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG) == 0 &&
          end.si_code == CLD_EXITED && end.si_status == 0;
+}
+
+}  // namespace cadre::supervisor
+
+namespace cadre::supervisor {
+namespace {
+
+constexpr int kPollMs = 2;
+
+// Reaps it if it is our child. If it is not, its parent may be dying too, after which the process
+// is reparented to us: until then it counts as not reaped.
+bool IsReaped(pid_t process, const std::set<pid_t>& killed) {
+  siginfo_t info = {};
+  if (waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | __WALL) == 0) {
+    return info.si_pid != 0;
+  }
+  const auto left = InspectProcess(process);
+  if (!left.has_value()) return true;
+  return left->parent != getpid() && killed.count(left->parent) == 0;
+}
+
+// Returns false if something is left. `alive`: those of the remaining processes that have not
+// ended.
+bool KillOnce(Leftovers& leftovers, std::set<pid_t>* alive) {
+  std::set<pid_t>& killed = leftovers.killed;
+  bool left = false;
+  alive->clear();
+  if (!leftovers.cgroup.empty()) {
+    for (const pid_t pid : CgroupProcesses(leftovers.cgroup)) alive->insert(pid);
+    KillCgroup(leftovers.cgroup);
+    left = !RemoveCgroup(leftovers.cgroup);
+  }
+  const std::string marker = absl::StrCat(leftovers.supervisor_id, ".");
+  std::set<pid_t> seen;  // sessions with a process
+  for (const pid_t pid : KillProcesses([&](const ProcessInfo& process) {
+         if (leftovers.sessions.count(process.session) > 0) {
+           seen.insert(process.session);
+           return true;
+         }
+         return absl::StartsWith(ReadMarker(process.pid), marker);
+       })) {
+    alive->insert(pid);
+    left = true;
+  }
+  killed.insert(alive->begin(), alive->end());
+  for (const auto& [session, group] : leftovers.sessions) killed.insert(session);
+  for (auto it = killed.begin(); it != killed.end();) {
+    const bool reaped = IsReaped(*it, killed);
+    left = left || !reaped;
+    it = reaped ? killed.erase(it) : std::next(it);
+  }
+  // The number of a session that is gone may be reused by an unrelated process before the next
+  // search.
+  for (auto it = leftovers.sessions.begin(); it != leftovers.sessions.end();) {
+    const bool gone = killed.count(it->first) == 0 && seen.count(it->first) == 0;
+    it = gone ? leftovers.sessions.erase(it) : std::next(it);
+  }
+  return !left;
+}
+
+}  // namespace
+
+void Leftovers::OnFrame(const Frame& frame) {
+  if (const auto* ready = std::get_if<ReadyFrame>(&frame)) cgroup = ready->cgroup;
+  if (const auto* started = std::get_if<StartedFrame>(&frame)) {
+    sessions[started->pid] = started->group;
+  }
+  if (const auto* exited = std::get_if<ExitedFrame>(&frame)) sessions.erase(exited->pid);
+}
+
+std::vector<RemainsFrame> KillLeftovers(Leftovers& leftovers, absl::Duration limit) {
+  std::set<pid_t> alive;
+  const MonoTime end = MonoNow() + limit;
+  while (!KillOnce(leftovers, &alive)) {
+    if (MonoNow() >= end) break;
+    poll(nullptr, 0, kPollMs);
+  }
+  std::map<uint64_t, RemainsFrame> remains;
+  for (const pid_t pid : alive) {
+    const auto process = InspectProcess(pid);
+    if (!process.has_value() || process->state == 'Z') continue;
+    const auto session = leftovers.sessions.find(process->session);
+    const uint64_t group = session == leftovers.sessions.end() ? 0 : session->second;
+    RemainsFrame& frame = remains[group];
+    frame.group = group;
+    frame.processes.push_back({pid, process->state, KernelFunction(absl::StrCat("/proc/", pid))});
+  }
+  std::vector<RemainsFrame> frames;
+  for (auto& [group, frame] : remains) frames.push_back(std::move(frame));
+  return frames;
 }
 
 }  // namespace cadre::supervisor

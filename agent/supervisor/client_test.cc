@@ -1,4 +1,4 @@
-// Lives and deaths of the supervisor as its agent sees them: nothing may stay alive.
+// Start and end of the supervisor, seen from its agent: no process may survive.
 #include "agent/supervisor/client.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ bool Alive(pid_t pid) {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// A child of this very process, which the client must leave alone.
+// A child of this process itself, which the client must leave alone.
 class OwnChild {
  public:
   OwnChild() {
@@ -69,7 +69,7 @@ class ClientTest : public ::testing::TestWithParam<const char*> {
   void SetUp() override { setenv("CADRE_CGROUPS", GetParam(), 1); }
   void TearDown() override { unsetenv("CADRE_CGROUPS"); }
 
-  // A worker with a grandchild in a session of its own, both deaf to SIGTERM.
+  // A worker with a grandchild in its own session, both ignoring SIGTERM.
   static std::vector<pid_t> StartStubborn(SupervisorRig& rig) {
     rig.Send(
         rig.Shell("trap '' TERM HUP; echo $$;"
@@ -218,7 +218,7 @@ TEST(ClientStartTest, ACommandOverTheLimitIsRefusedByName) {
   EXPECT_EQ(rig.Run(rig.Shell("true", 1)).exit_code, 0);
 }
 
-// Each with 1 MiB of environment, which is within what the kernel takes.
+// Each has 1 MiB of environment, which the kernel accepts.
 StartFrame Large(SupervisorRig& rig, uint64_t group) {
   StartFrame start = rig.Shell("true", group);
   for (int i = 0; i < 16; ++i) {
@@ -227,10 +227,12 @@ StartFrame Large(SupervisorRig& rig, uint64_t group) {
   return start;
 }
 
+// Fault (worker): Many workers have large environments, so that their start requests exceed 16 MiB
+// -> The requests wait until the supervisor has read them
 TEST(ClientStartTest, MoreThanItReadsInAMomentIsTakenInTime) {
   constexpr uint64_t kGroups = 24;
   SupervisorRig rig;
-  // For certain it does not read meanwhile.
+  // Ensures that the supervisor does not read meanwhile.
   kill(rig.client().pid(), SIGSTOP);
   for (uint64_t group = 1; group <= kGroups; ++group) {
     EXPECT_OK(rig.client().Send(Large(rig, group)));
@@ -243,6 +245,7 @@ TEST(ClientStartTest, MoreThanItReadsInAMomentIsTakenInTime) {
   }
 }
 
+// Fault (worker): The supervisor reads no start request for 10 s -> It is given up
 TEST(ClientStartTest, TheQueueOfOneThatTakesNothingIsBounded) {
   SupervisorRig rig;
   kill(rig.client().pid(), SIGSTOP);
@@ -250,8 +253,8 @@ TEST(ClientStartTest, TheQueueOfOneThatTakesNothingIsBounded) {
   for (uint64_t group = 1; group <= 24; ++group) {
     ASSERT_OK(rig.client().Send(Large(rig, group), now));
   }
-  EXPECT_OK(rig.client().Send(StopFrame{1, 0}, now + (kTakesNothingLimit - absl::Seconds(1))));
-  EXPECT_THAT(rig.client().Send(StopFrame{1, 0}, now + kTakesNothingLimit),
+  EXPECT_OK(rig.client().Send(StopFrame{1, 0}, now + (kSupervisorStallTimeout - absl::Seconds(1))));
+  EXPECT_THAT(rig.client().Send(StopFrame{1, 0}, now + kSupervisorStallTimeout),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("does not read")));
   kill(rig.client().pid(), SIGCONT);
 }

@@ -3,14 +3,14 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "rpc/frames/messages.h"
+#include "rpc/frames/codec.h"
 
 namespace cadre::supervisor {
 namespace {
 
-// Those of kFramesBefore; later ones follow.
-constexpr size_t kKindsBefore = 14;
-static_assert(std::is_same_v<std::variant_alternative_t<kKindsBefore, Frame>, TemplateFrame>);
+// The number of frame kinds in kFramesBefore; later kinds follow.
+constexpr size_t kKindsBefore = 17;
+static_assert(std::is_same_v<std::variant_alternative_t<kKindsBefore, Frame>, ReadingFrame>);
 
 }  // namespace
 
@@ -29,8 +29,7 @@ void Fields(Io& io, Containment& c) {
 template <typename Io>
 void Fields(Io& io, StartFrame& f) {
   io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
-     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment);
-  if (io.version() > kFramesBefore) io(f.warm, f.containment);
+     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment, f.warm, f.containment);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {
@@ -46,15 +45,12 @@ void Fields(Io& io, ReadyFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, StartedFrame& f) {
-  io(f.group, f.pid, f.was);
-  if (io.version() > kFramesBefore) io(f.warm, f.why_plain);
+  io(f.group, f.pid, f.was, f.warm, f.why_plain);
 }
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {
   io(f.group, f.pid, f.exit_code, f.signal, f.core_dumped, f.exec_errno, f.exec_step,
-     f.out_of_memory);
-  if (io.version() > kFramesBefore) io(f.memory_limit);
-  io(f.last_lines, f.error_json);
+     f.out_of_memory, f.memory_limit, f.last_lines, f.error_json);
 }
 template <typename Io>
 void Fields(Io& io, OutputFrame& f) {

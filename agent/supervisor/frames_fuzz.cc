@@ -1,4 +1,4 @@
-// What the agent and its supervisor say to each other: a frame that is read is written as it was.
+// Fuzzes the frames between agent and supervisor: decoding and encoding must give the same bytes.
 #include "agent/supervisor/frames.h"
 #include "base/check.h"
 #include "rpc/frames/frame_reader.h"

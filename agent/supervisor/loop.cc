@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/local/agent_remains.h"
-#include "agent/supervisor/keep.h"
-#include "agent/supervisor/output/complaints.h"
-#include "agent/supervisor/output/stdio.h"
-#include "agent/supervisor/reap.h"
+#include "absl/time/time.h"
+#include "agent/local/agent_cleanup.h"
+#include "agent/supervisor/agent_loss.h"
+#include "agent/supervisor/groups.h"
+#include "agent/supervisor/output.h"
 #include "agent/supervisor/start.h"
 #include "agent/supervisor/stop.h"
 #include "agent/supervisor/warm/templates.h"
@@ -30,10 +30,11 @@ namespace {
 
 constexpr size_t kAgentChunkBytes = 64 << 10;
 constexpr int kMaxEvents = 64;
-// From the end of its socket to the end of a killed agent.
-constexpr absl::Duration kAgentsEnd = absl::Milliseconds(200);
+// The time from the end of a killed agent's socket to the end of its process.
+constexpr absl::Duration kAgentExitTimeout = absl::Milliseconds(200);
 
-// Carries out the agent's frames. False: the agent is gone, or talks nonsense and counts as gone.
+// Executes the agent's frames. Returns false if the agent is gone, or sent an invalid frame, which
+// counts as gone.
 bool HandleAgent(State& state) {
   static char chunk[kAgentChunkBytes];
   const ssize_t n = recv(state.agent.socket.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
@@ -43,7 +44,7 @@ bool HandleAgent(State& state) {
   for (;;) {
     auto next = NextFrame(state.agent.reader, state.frames_version);
     if (!next.ok()) {
-      Complain(absl::StrCat("from the agent: ", next.status().message()));
+      Warn(absl::StrCat("the agent sent an invalid frame: ", next.status().message()));
       return false;
     }
     if (!next->has_value()) return true;
@@ -57,23 +58,23 @@ bool HandleAgent(State& state) {
     } else if (const auto* hold = std::get_if<HoldFrame>(&frame)) {
       HoldGroup(state, *hold);
     } else if (const auto* keep = std::get_if<KeepFrame>(&frame)) {
-      KeepWorkers(state, *keep);
+      AllowAdoption(state, *keep);
     } else if (const auto* reading = std::get_if<ReadingFrame>(&frame)) {
       state.agent_reads = reading->reads;
     } else if (const auto* directory = std::get_if<DirectoryFrame>(&frame)) {
       state.agent_directory = directory->path;
     } else if (std::holds_alternative<GoodbyeFrame>(frame)) {
-      state.keeping.said_goodbye = true;
+      state.adoption.said_goodbye = true;
     }
   }
 }
 
-// Writes what the agent takes, and has its socket watched for room where it does not take all.
-// False: the agent is gone.
+// Writes what the agent's socket accepts, and polls it for room if that is not all. Returns false
+// if the agent is gone.
 bool FlushToAgent(State& state) {
   if (!state.agent.socket.ok()) return true;
   if (!state.outbox.Flush()) {
-    // It may have said goodbye before it went.
+    // The agent may have sent Goodbye before it went.
     shutdown(state.agent.socket.get(), SHUT_RDWR);
     while (HandleAgent(state)) {
     }
@@ -88,13 +89,13 @@ bool FlushToAgent(State& state) {
   return true;
 }
 
-// A worker that writes faster than its file takes it waits as it would for the file itself, and so
-// it does for whoever reads what the agent shows. Not where those stand still: then it is left out.
+// Whether the worker must wait because its file, or the reader of the agent's output, is slower
+// than its output. If these are stalled it need not wait, and output is dropped.
 bool MustWait(State& state, const CapturedStream& stream, MonoTime now) {
   if (stream.forwarded() && !state.agent_reads) return true;
-  const bool on_file = stream.log() != nullptr && !state.files.HasRoom(kMaxReadBytes) &&
-                       !state.files.StandsStill(now);
-  return on_file || (stream.forwarded() && state.outbox.HasEnough(now));
+  const bool on_file =
+      stream.log() != nullptr && !state.files.HasRoom(kMaxReadBytes) && !state.files.IsHung(now);
+  return on_file || (stream.forwarded() && state.outbox.IsBackedUp(now));
 }
 
 void ResumeStreams(State& state, MonoTime now) {
@@ -108,17 +109,18 @@ void ResumeStreams(State& state, MonoTime now) {
   }
 }
 
-// A stream that waits goes on once the file thread, or the agent, stands still. It waits for a
-// ReadingFrame as long as that takes.
+// A paused stream is resumed when the file thread, or the agent, is given up because it does not
+// keep up. A stream that waits for a ReadingFrame waits without a limit.
 MonoTime NextResumption(const State& state, MonoTime now) {
   const bool waits = std::any_of(state.groups.begin(), state.groups.end(), [](const auto& group) {
     return group.second.standard_output.paused || group.second.standard_error.paused;
   });
   if (!waits) return MonoTime::Never();
-  // What stands still already holds nobody up, and what is not waited for is not watched.
-  const MonoTime agent = state.outbox.HasEnough(now) ? state.outbox.GivesUpAt() : MonoTime::Never();
-  return std::min(agent,
-                  state.files.StandsStill(now) ? MonoTime::Never() : state.files.StandsStillAt());
+  // A file thread or agent that has already been given up delays no stream, and one without a
+  // backlog needs no deadline.
+  const MonoTime agent =
+      state.outbox.IsBackedUp(now) ? state.outbox.StalledAt() : MonoTime::Never();
+  return std::min(agent, state.files.IsHung(now) ? MonoTime::Never() : state.files.HungAt());
 }
 
 void HandleStream(State& state, uint64_t serial, CapturedStream Group::*stream) {
@@ -141,8 +143,8 @@ void HandleSignals(State& state, int signal_fd) {
   ReapAll(state);
 }
 
-// The order of the sources within one turn does not matter: each handler looks at the facts, and
-// finds nothing to do for a group that is gone.
+// The order of the sources within one turn does not matter: each handler checks the current state,
+// and does nothing for a group that is gone.
 bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
   const uint64_t serial = event.data.u64 >> 8;
   switch (static_cast<Source>(event.data.u64 & 0xff)) {
@@ -177,10 +179,10 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
       HandleTemplate(state, serial);
       return true;
     case Source::kFiles:
-      state.files.TakeNews();
+      state.files.ClearReadable();
       return true;
     case Source::kHold:
-      // It is set anew.
+      // Makes SetHoldTimer set the timer again.
       state.hold_armed = MonoTime();
       return true;  // AdvanceGroups acts on it
     case Source::kCgroup:
@@ -195,7 +197,7 @@ int TimeoutMs(const State& state) {
                                       NextWarmStartDeadline(state), NextTemplateDeadline(state)});
   if (deadline == MonoTime::Never()) return -1;
   const int64_t us = std::max<int64_t>(0, deadline.micros() - MonoNow().micros());
-  // Rounded up: waking early would only spin.
+  // Rounded up, because waking early would only spin.
   return static_cast<int>(std::min<int64_t>((us + 999) / 1000, std::numeric_limits<int>::max()));
 }
 
@@ -233,14 +235,14 @@ absl::Status RunLoop(State& state) {
     }
     agent_lost = agent_lost || !FlushToAgent(state);
     if (!agent_lost) ResumeStreams(state, MonoNow());
-    goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsAbandoned(state, MonoNow());
+    goes_on = agent_lost ? OnAgentLost(state, MonoNow()) : !IsAbandoned(state, MonoNow());
   }
   StopListening(state);
   EndTemplates(state);
   const absl::Status status = ShutDown(state);
-  // An agent that was killed removes nothing, and the next one on this node may never come.
-  if (!state.keeping.said_goodbye && !state.agent_directory.empty()) {
-    agent::RemoveOnceAbandoned(state.agent_directory, kAgentsEnd);
+  // A killed agent leaves its directory behind, and there may be no next agent on this node.
+  if (!state.adoption.said_goodbye && !state.agent_directory.empty()) {
+    agent::RemoveOnceAbandoned(state.agent_directory, kAgentExitTimeout);
   }
   return status;
 }

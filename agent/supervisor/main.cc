@@ -1,6 +1,6 @@
-// cadre-supervisor: starts, watches, signals and reaps the workers of one agent. The agent starts
-// it with a socket as descriptor 3; nobody else has use for it. CADRE_CGROUPS=off in the
-// environment keeps it from using cgroups.
+// cadre-supervisor: starts, watches, signals and reaps the workers of one agent. It is only started
+// by the agent, with a socket as descriptor 3. CADRE_CGROUPS=off in the environment keeps it from
+// using cgroups.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 #include "absl/strings/numbers.h"
 #include "agent/supervisor/loop.h"
-#include "agent/supervisor/output/complaints.h"
+#include "agent/supervisor/output.h"
 #include "base/exit_codes.h"
 
 namespace cadre::supervisor {
@@ -23,19 +23,19 @@ namespace {
 
 constexpr int kAgentFd = 3;
 
-// The agent decides what a signal means; those that the terminal or a scheduler sends to everybody
-// are left pending here for good. SIGCHLD is read from a signalfd.
+// The agent decides how to react to signals; those that the terminal or a scheduler sends to all
+// processes stay pending here for good. SIGCHLD is read from a signalfd.
 void BlockSignals() {
   struct sigaction fallback = {};
   fallback.sa_handler = SIG_DFL;
-  // An ignored SIGCHLD would lose exit statuses.
+  // If SIGCHLD were ignored, exit statuses would be lost.
   sigaction(SIGCHLD, &fallback, nullptr);
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
-// Many workers take many descriptors; each worker gets the old limit back.
+// Many workers need many descriptors; each worker gets the old limit back.
 rlimit RaiseDescriptorLimit() {
   rlimit before = {};
   getrlimit(RLIMIT_NOFILE, &before);
@@ -50,7 +50,7 @@ int Main(const std::string& id, uint32_t frames_version) {
   close_range(kAgentFd + 1, ~0u, 0);
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // One that somebody stopped sees its agent's end, too.
+  // A supervisor that is stopped (SIGSTOP) must notice its agent's end too.
   prctl(PR_SET_PDEATHSIG, SIGCONT);
   ScopedFd null_device(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_device.ok()) {
@@ -69,7 +69,7 @@ int Main(const std::string& id, uint32_t frames_version) {
   const absl::Status status = RunLoop(state);
   state.groups.clear();
   state.files.Drain(kDrainLimit);
-  FlushComplaints();
+  FlushWarnings();
   if (status.ok()) return 0;
   fprintf(stderr, "cadre-supervisor: %s\n", std::string(status.message()).c_str());
   return kExitInternal;
@@ -81,12 +81,13 @@ int Main(const std::string& id, uint32_t frames_version) {
 int main(int argc, char** argv) {
   int type = 0;
   socklen_t size = sizeof(type);
-  // An agent of before does not say it, and may start this program when its own was replaced.
-  uint32_t frames_version = cadre::supervisor::kFramesBefore;
-  if (argc < 2 || argc > 3 || (argc == 3 && !absl::SimpleAtoi(argv[2], &frames_version)) ||
+  // An earlier agent may start this program after its own was replaced.
+  uint32_t frames_version = 0;
+  if (argc != 3 || !absl::SimpleAtoi(argv[2], &frames_version) ||
       !cadre::supervisor::SpeaksFrames(frames_version) ||
       getsockopt(cadre::supervisor::kAgentFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
-    fprintf(stderr, "cadre-supervisor: started by cadre itself, with a socket as descriptor 3\n");
+    fprintf(stderr,
+            "cadre-supervisor: only cadre starts this program, with a socket as descriptor 3\n");
     return cadre::kExitUsage;
   }
   return cadre::supervisor::Main(argv[1], frames_version);

@@ -1,4 +1,6 @@
-// What becomes of the bytes that workers write, with the real supervisor.
+// What happens to workers' output, with the real supervisor.
+#include "agent/supervisor/output.h"
+
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -13,8 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "agent/supervisor/outbox.h"
-#include "agent/supervisor/output/stdio.h"
+#include "agent/supervisor/frame_queue.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/scoped_fd.h"
 #include "base/status_matchers.h"
@@ -63,7 +64,7 @@ TEST(OutputTest, AMegabyteArrivesWholeThoughTheAgentReadsLate) {
   start.stdout_path = rig.folder() + "/new/folders/stdout.log";
   rig.Send(start);
   rig.Until([&] { return rig.Started().has_value(); });
-  // The worker ends though nobody reads: only then do we look.
+  // The worker ends although nothing is read: the test reads only after that.
   ASSERT_TRUE(WaitUntilDead(rig.Started()->pid));
   rig.Until([&] { return rig.Exit().has_value(); });
   EXPECT_TRUE(rig.Output(kStdoutStream) == bytes);
@@ -73,7 +74,10 @@ TEST(OutputTest, AMegabyteArrivesWholeThoughTheAgentReadsLate) {
   EXPECT_EQ(IndexOfExit(rig), rig.frames.size() - 1);
 }
 
-// It waits for an agent that reads more slowly than it writes.
+// The worker waits for an agent that reads more slowly than it writes.
+//
+// Fault (display): A worker writes far more at once than the supervisor queues -> The worker waits,
+// and all output arrives
 TEST(OutputTest, FarMoreThanTheQueueArrivesWhole) {
   SupervisorRig rig;
   constexpr size_t kBytes = 64 << 20;
@@ -99,8 +103,8 @@ TEST(OutputTest, AnAgentThatDoesNotReadLosesBytesButHoldsNobodyUp) {
   EXPECT_EQ(rig.Exit()->exit_code, 0);
 }
 
-// As with a pager that is left alone: the worker waits as it would for the pager itself, all others
-// and their ends are heard of, and nothing is lost.
+// If a pager is left alone, a worker has to wait as it would for the pager itself. Meanwhile the
+// other workers run on, their ends are reported, and no output is lost.
 TEST(OutputTest, WhatTheAgentDoesNotWantYetWaitsInThePipe) {
   SupervisorRig rig;
   constexpr size_t kBytes = 8 << 20;
@@ -120,7 +124,7 @@ TEST(OutputTest, WhatTheAgentDoesNotWantYetWaitsInThePipe) {
   EXPECT_EQ(ReadFile(start.stdout_path).size(), kBytes);
 }
 
-// The next one begins as any.
+// The next agent has not asked for a pause, so workers must not go on waiting.
 TEST(OutputTest, AnAgentThatDiesHoldsNobodyBack) {
   SupervisorRig rig;
   rig.Keep(absl::Minutes(1));
@@ -149,7 +153,7 @@ TEST(OutputTest, NotForwardedStillReachesTheFileAndTheEvidence) {
   EXPECT_EQ(exited.last_lines, "err\n");
 }
 
-// A line of time and place at most once a second, however often it writes.
+// A time and its offset are recorded at most once a second, however often the worker writes.
 TEST(OutputTest, WhenItWasWrittenIsKeptBesideTheFile) {
   SupervisorRig rig;
   StartFrame start = rig.Shell("for i in $(seq 200); do echo $i; done");
@@ -216,7 +220,7 @@ TEST(OutputTest, AnEndlessProgressLineIsPassedOnInPieces) {
   EXPECT_EQ(rig.Output(kProgressStream), std::string(100000, 'x'));
 }
 
-// A file system that is soon full, which needs root.
+// The test needs root to mount a small file system that is soon full.
 TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
   SupervisorRig rig;
   const std::string disk = rig.folder() + "/disk";
@@ -233,7 +237,7 @@ TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
   EXPECT_THAT(rig.Output(kStdoutStream), EndsWith("\n200000\n"));
 }
 
-// Stderr of this process, and of what it starts, in a file that a test can watch.
+// Redirects the stderr of this process and its children to a file that a test can watch.
 class WatchedStderr {
  public:
   WatchedStderr() : folder_(MakeTempDir("stderr")), saved_(dup(STDERR_FILENO)) {
@@ -254,7 +258,10 @@ class WatchedStderr {
   const ScopedFd saved_;
 };
 
-// A file system that is soon full, which needs root.
+// The test needs root to mount a small file system that is soon full.
+//
+// Fault (display): A log file lacks output that could not be written -> The gap is marked in the
+// file where it goes on
 TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
   const WatchedStderr said;
   SupervisorRig rig;
@@ -271,7 +278,7 @@ TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
   rig.Until([&] { return rig.Output(kStdoutStream).size() == 100000; });
   rig.UntilFiles([&] { return absl::StrContains(said.Text(), "/log: No space left"); },
                  said.folder());
-  // What the file's thread has yet to write of the first bytes stands behind the mark.
+  // What the file thread still has to write of the first bytes comes after the mark.
   ASSERT_EQ(mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
   const int fifo = open((rig.folder() + "/go").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(write(fifo, "go\n", 3), 3);
@@ -290,6 +297,8 @@ TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
                                std::string(100000 - kept - missing, 'y'), "\nmore\n"));
 }
 
+// Fault (display): Log files are removed while workers run -> The launcher names each file that was
+// lost; the verdict's and the timeline's files are made again
 TEST(OutputTest, AFileThatWasRemovedIsNamed) {
   testing::internal::CaptureStderr();
   {
@@ -303,7 +312,8 @@ TEST(OutputTest, AFileThatWasRemovedIsNamed) {
 
 TEST(OutputTest, AGrandchildThatHoldsStdoutDoesNotDelayTheExit) {
   SupervisorRig rig;
-  // The worker waits until the other has its session: what is in its own group dies with it.
+  // The worker waits until the other process has its session: processes in its own group die with
+  // it.
   rig.Run(
       rig.Shell("echo worker; mkfifo up; setsid sh -c 'echo >up; exec sleep 1000' & read x <up;"
                 "exit 3"));
@@ -315,7 +325,7 @@ TEST(OutputTest, WhatAGrandchildWritesLaterStillArrives) {
   SupervisorRig rig;
   rig.Run(
       rig.Shell("mkfifo fifo up; setsid sh -c 'echo >up; read go <fifo; echo late' & read x <up"));
-  // Opened for both, so that this side never waits for the other.
+  // Opened for both, so that this side never blocks.
   const int fifo = open((rig.folder() + "/fifo").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(fifo, 0);
   ASSERT_EQ(write(fifo, "go\n", 3), 3);

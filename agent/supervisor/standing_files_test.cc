@@ -16,7 +16,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -28,13 +28,13 @@ using ::testing::StartsWith;
 class StandingFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto mounted = StandingFileSystem::Mount();
+    auto mounted = HangingFileSystem::Mount();
     if (absl::IsFailedPrecondition(mounted.status())) GTEST_SKIP() << mounted.status().message();
     ASSERT_THAT(mounted, IsOk());
     disk_ = *std::move(mounted);
   }
 
-  // A worker whose files are all there.
+  // A worker whose files are all on the disk.
   StartFrame OnDisk(SupervisorRig& rig, const std::string& script, uint64_t group = 1) {
     StartFrame start = rig.Shell(script, group);
     start.stdout_path = absl::StrCat(disk_->path(), "/logs/", group, "/stdout.log");
@@ -47,33 +47,36 @@ class StandingFilesTest : public ::testing::Test {
     return absl::StrCat(disk_->behind(), "/logs/", group);
   }
 
-  std::unique_ptr<StandingFileSystem> disk_;
+  std::unique_ptr<HangingFileSystem> disk_;
 };
 
+// Fault (display): The log's file system does not answer while a worker writes 40 MiB -> No worker
+// waits, a deadline of 0.3 s is met within 1 s, and 8 to 20 MiB are kept for the file; the rest is
+// left out, which is reported and marked there
 TEST_F(StandingFilesTest, StopNoWorkerAndNoDeadline) {
   testing::internal::CaptureStderr();
   constexpr size_t kBytes = 40 << 20;
   auto rig = std::make_unique<SupervisorRig>();
   ASSERT_EQ(mkfifo((rig->folder() + "/go").c_str(), 0600), 0);
-  // Opened for both, so that this side never waits for the other.
+  // Opened for both, so that this side never blocks.
   const ScopedFd go(open((rig->folder() + "/go").c_str(), O_RDWR | O_CLOEXEC));
   rig->Send(OnDisk(*rig, absl::StrCat("echo begun; echo up >&2; read x <go; head -c ", kBytes,
                                       " /dev/zero; exit 3")));
   rig->Send(rig->Shell("sleep 1000", 2));
   rig->Until([&] { return rig->Output(2) == "up\n" && rig->Started(2).has_value(); });
-  disk_->StandStill();
+  disk_->Hang();
   const MonoTime begin = MonoNow();
   rig->Send(HoldFrame{2, (BootNow() + absl::Milliseconds(300)).micros()});
   ASSERT_EQ(write(go.get(), "go\n", 3), 3);
   rig->Until([&] { return rig->AllGoneCount(2) == 1; });
   EXPECT_LT(MonoNow() - begin, absl::Seconds(1)) << "a deadline passed meanwhile";
-  // Another one, and the end of the first.
+  // Starts another worker, and waits for the end of the first.
   rig->Send(rig->Shell("exit 4", 3));
   rig->Until([&] { return rig->Exit(3).has_value() && rig->Exit(1).has_value(); });
   EXPECT_EQ(rig->Exit(3)->exit_code, 4);
   EXPECT_EQ(rig->Exit(1)->exit_code, 3);
   rig->Stop(0);
-  disk_->GoOn();
+  disk_->Resume();
   const std::string log = FolderBehind() + "/stdout.log";
   rig->UntilFiles([&] { return absl::StrContains(ReadFile(log), "are missing here]"); },
                   FolderBehind());
@@ -91,17 +94,17 @@ TEST_F(StandingFilesTest, StopNoWorkerAndNoDeadline) {
 
 TEST_F(StandingFilesTest, AWorkerBegins) {
   SupervisorRig rig;
-  disk_->StandStill();
+  disk_->Hang();
   rig.Send(OnDisk(rig, "echo begun; echo up >&2; sleep 1000"));
   rig.Until([&] { return rig.Output(2) == "up\n"; });
-  // Nobody waits any more for what is known to stand still.
+  // A file system that is known not to answer is no longer waited for.
   const MonoTime begin = MonoNow();
   rig.Send(OnDisk(rig, "echo up >&2; sleep 1000", 2));
   rig.Until([&] { return rig.Output(2, 2) == "up\n"; });
   EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
   ASSERT_EQ(mkdir((disk_->behind() + "/logs").c_str(), 0755), 0);
   ASSERT_EQ(mkdir(FolderBehind().c_str(), 0755), 0);
-  disk_->GoOn();
+  disk_->Resume();
   rig.UntilFiles([&] { return ReadFile(FolderBehind() + "/stdout.log") == "begun\n"; },
                  FolderBehind());
   rig.Stop(0);
@@ -110,7 +113,7 @@ TEST_F(StandingFilesTest, AWorkerBegins) {
 
 TEST_F(StandingFilesTest, AStartThatWaitsForItsFilesCanBeStopped) {
   SupervisorRig rig;
-  disk_->StandStill();
+  disk_->Hang();
   rig.Send(OnDisk(rig, "exit 3"));
   rig.Stop(0);
   ASSERT_TRUE(rig.Exit().has_value());
@@ -118,12 +121,14 @@ TEST_F(StandingFilesTest, AStartThatWaitsForItsFilesCanBeStopped) {
   EXPECT_EQ(rig.Exit()->pid, 0);
 }
 
+// Fault (display): The log's file system does not answer, and the supervisor is to end -> It ends
+// within 10 s
 TEST_F(StandingFilesTest, TheSupervisorEnds) {
   SupervisorRig rig;
   rig.Send(OnDisk(rig, "echo up >&2; sleep 1000"));
   rig.Until([&] { return rig.Output(2) == "up\n"; });
   const pid_t worker = rig.Started()->pid;
-  disk_->StandStill();
+  disk_->Hang();
   const MonoTime begin = MonoNow();
   rig.Close();
   EXPECT_LT(MonoNow() - begin, absl::Seconds(10));
@@ -138,9 +143,11 @@ TEST_F(StandingFilesTest, WhatCannotBeMadeFailsTheStart) {
   EXPECT_EQ(end.exec_errno, ENOTDIR);
 }
 
+// Fault (worker): A worker's working directory is on a file system that does not answer -> Only
+// that worker waits, and it can be ended
 TEST_F(StandingFilesTest, AWorkingDirectoryHoldsUpItsWorkerAlone) {
   SupervisorRig rig;
-  disk_->StandStill();
+  disk_->Hang();
   StartFrame start = rig.Shell("exit 0");
   start.working_dir = disk_->path() + "/below";
   rig.Send(start);
@@ -151,7 +158,9 @@ TEST_F(StandingFilesTest, AWorkingDirectoryHoldsUpItsWorkerAlone) {
   EXPECT_EQ(rig.Exit()->signal, SIGKILL);
 }
 
-// Nothing of these needs a file system of our own.
+// These tests need no file system of their own.
+//
+// Fault (input): A FIFO is where a log file should be -> The start fails and names the FIFO
 TEST(FifoTest, AFifoInALogFilesPlaceThatNobodyReadsFailsTheStart) {
   SupervisorRig rig;
   StartFrame start = rig.Shell("exit 0");
@@ -171,7 +180,8 @@ TEST(FifoTest, OneThatSomebodyReadsIsNoLogFileEither) {
   EXPECT_EQ(rig.Run(start).exec_errno, EINVAL);
 }
 
-// As whoever made the directory first would have it append to a file of its victim's.
+// Otherwise another user who made the directory first could make the supervisor append to a file of
+// its victim.
 TEST(LinkTest, ALinkInALogFilesPlaceIsNotFollowed) {
   SupervisorRig rig;
   const std::string profile = rig.folder() + "/profile";

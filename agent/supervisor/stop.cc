@@ -18,10 +18,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "agent/supervisor/hold_clock.h"
+#include "agent/supervisor/groups.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
-#include "agent/supervisor/reap.h"
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kShutDownPollMs = 2;
 
-// Whether the process is a script's shell: it passes no signal on to what it waits for.
+// Whether the process is a script's shell, which passes no signal on to the child it waits for.
 bool IsShell(pid_t pid) {
   std::error_code error;
   const std::string program =
@@ -39,60 +39,62 @@ bool IsShell(pid_t pid) {
   return std::find(std::begin(kShells), std::end(kShells), program) != std::end(kShells);
 }
 
-// To the process alone: what it has started is its own affair, and a rank that saves its state
-// needs its data loaders for that. `to_all`: to its process group.
+// Signals the process alone: it decides about its children, and a rank that saves its state needs
+// its data loaders for that. `to_all`: signals its process group.
 void SendSignal(const Group& group, int signal, bool to_all) {
   if (group.exited || group.pid == 0) return;
-  // Before it has made its session there is no group.
+  // The group does not exist until the process has made its session.
   if (to_all && kill(-group.pid, signal) == 0) return;
   if (!group.pidfd.ok() || SignalPidfd(group.pidfd.get(), signal) != 0) kill(group.pid, signal);
 }
 
-// Whether what has the rest of its process's grace is still there. A stranger with the process's
-// number would be taken for it until that is over.
-bool UsesTheGrace(const Group& group) {
-  return group.ending.outlived && (kill(-group.pid, 0) == 0 || errno == EPERM);
+// Whether the process group that has the rest of the grace still exists. An unrelated process group
+// with the same number would be mistaken for it until the grace is over.
+bool InGracePeriod(const Group& group) {
+  return group.stop_state.died_of_term && (kill(-group.pid, 0) == 0 || errno == EPERM);
 }
 
-// Whether its cgroup, where it has one, does not tell what is left.
+// Whether its remaining processes cannot be found by a cgroup.
 bool NeedsScan(const Group& group) { return group.pid != 0 && !group.in_cgroup; }
 
 void Kill(State& state, uint64_t serial, Group& group, MonoTime now) {
-  Ending& ending = group.ending;
+  StopState& stop_state = group.stop_state;
   if (!group.exited && group.pid != 0) {
     kill(-group.pid, SIGKILL);
-    // It may be on its way from one process group to the other.
+    // It may be moving from one process group to the other.
     if (group.pidfd.ok()) SignalPidfd(group.pidfd.get(), SIGKILL);
   }
   state.cgroups.Kill(serial);
-  if (ending.killed) return;
-  ending.killed = true;
-  ending.report_at = now + kRemainsAfter;
-  ending.told_by = now + kRunningRemainsAfter;
-  if (NeedsScan(group)) ending.scan_at = now;
+  if (stop_state.killed) return;
+  stop_state.killed = true;
+  stop_state.report_at = now + kUnkillableAfter;
+  stop_state.report_all_at = now + kRunnableUnkillableAfter;
+  if (NeedsScan(group)) stop_state.scan_at = now;
 }
 
-// Whether what nobody can be told to own is this group's. One that stands by has hardly begun.
+// Whether processes that cannot be attributed count as this group's. Standby groups are excepted,
+// as they have hardly begun.
 bool IsLast(const State& state, uint64_t serial) {
   return std::all_of(state.groups.begin(), state.groups.end(), [serial](const auto& other) {
     return other.first == serial || other.second.standby.ok();
   });
 }
 
-// Whether the session that has the number of the group's process can be its own. The kernel gives
-// that number to nobody else while anything is left in it: once there is a process with it again,
-// that is a newcomer, and so is its session.
+// Whether a session with the number of the group's process can be its own. The kernel does not
+// reuse the number while anything is left in the session: if a process has it again, that process
+// is new, and so is its session.
 bool CanHaveItsSession(const Group& group) {
   return !group.exited || !InspectProcess(group.pid).has_value();
 }
 
-// By serial number of their group.
+// By the serial number of their group.
 using Survivors = std::map<uint64_t, std::set<pid_t>>;
 
-// Kills what the processes of these groups left behind; returns what it found. Children of what is
-// killed come to us in turn, so repeating this finds the whole tree. `orphans`: what came to us and
-// cannot be told to be anybody's counts as the first one's.
+// Kills what the processes of these groups left behind; returns what it found. Children of killed
+// processes are reparented to us in turn, so repeating this finds the whole tree. `orphans`:
+// unattributable orphans of ours count as the first group's.
 Survivors KillSurvivors(const State& state, const std::set<uint64_t>& serials, bool orphans) {
+  CADRE_CHECK(!serials.empty(), "survivors of no group are searched for");
   std::map<pid_t, uint64_t> sessions;
   std::map<std::string, uint64_t> markers;
   for (const uint64_t serial : serials) {
@@ -114,46 +116,46 @@ Survivors KillSurvivors(const State& state, const std::set<uint64_t>& serials, b
   return found;
 }
 
-// What SIGKILL has not ended for seconds may take for ever, and a scan takes a while.
+// What SIGKILL has not ended for seconds may take for ever, and a scan is slow.
 MonoTime NextScan(const Group& group, MonoTime now) {
-  return now + (group.ending.remains.empty() ? kScanInterval : kScanForRemains);
+  return now + (group.stop_state.unkillable.empty() ? kScanInterval : kUnkillableScanInterval);
 }
 
-// For all groups at once: it takes a while.
+// Scans for all groups at once, because a scan is slow.
 void Scan(State& state, MonoTime now) {
   std::set<uint64_t> due;
   for (const auto& [serial, group] : state.groups) {
-    if (group.exited && group.ending.scan_at <= now) due.insert(serial);
+    if (group.exited && group.stop_state.scan_at <= now) due.insert(serial);
   }
   if (due.empty()) return;
   const Survivors left = KillSurvivors(state, due, false);
   for (const uint64_t serial : due) {
     Group& group = state.groups.at(serial);
-    group.ending.scan_at = left.count(serial) != 0 ? NextScan(group, now) : MonoTime::Never();
+    group.stop_state.scan_at = left.count(serial) != 0 ? NextScan(group, now) : MonoTime::Never();
   }
 }
 
-// What has left its cgroup, as sudo and su do where systemd gives them a session of their own,
-// comes to us at the latest when its parent ends.
+// A process that has left its cgroup, as with sudo and su if systemd gives them a session of their
+// own, is reparented to us at the latest when its parent ends.
 bool HasChildren() {
   siginfo_t info = {};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
 }
 
-// It is known to be another group's.
-bool RemainsOfAnother(const State& state, uint64_t serial, pid_t pid) {
+// Whether the process is known to be another group's.
+bool IsUnkillableOfAnother(const State& state, uint64_t serial, pid_t pid) {
   return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& other) {
-    return other.first != serial && other.second.ending.remains.count(pid) != 0;
+    return other.first != serial && other.second.stop_state.unkillable.count(pid) != 0;
   });
 }
 
-// Of the children that we did not start, those that are on their way through exit(2): they have
-// left their cgroup, and nothing tells any more whose they are. SIGCHLD will tell their end.
-// `others`: whether there are any that are not.
+// Of the children that we did not start, returns those that are in exit(2): they have left their
+// cgroup, and nothing shows any more to which group they belong. SIGCHLD will report their end.
+// `others`: whether there are any that are not exiting.
 std::set<pid_t> ExitingOrphans(const State& state, uint64_t serial, bool* others) {
   std::set<pid_t> exiting;
   for (const pid_t child : OwnChildren()) {
-    if (state.IsOurs(child) || RemainsOfAnother(state, serial, child)) continue;
+    if (state.IsOurs(child) || IsUnkillableOfAnother(state, serial, child)) continue;
     const auto process = InspectProcess(child);
     if (!process.has_value()) continue;
     if (process->exiting) {
@@ -165,35 +167,36 @@ std::set<pid_t> ExitingOrphans(const State& state, uint64_t serial, bool* others
   return exiting;
 }
 
-// Whether one of the children that we did not start is this group's, or may be.
+// Whether one of the children that we did not start is, or may be, this group's.
 bool HasOrphans(State& state, uint64_t serial, Group& group, MonoTime now) {
   ReapAll(state);
   if (!HasChildren()) return false;
   bool others = false;
   if (!ExitingOrphans(state, serial, &others).empty()) return true;
   if (!others || KillSurvivors(state, {serial}, IsLast(state, serial)).empty()) return false;
-  group.ending.scan_at = NextScan(group, now);
+  group.stop_state.scan_at = NextScan(group, now);
   return true;
 }
 
 // Whether a process of the group may be left.
 bool IsPopulated(State& state, uint64_t serial, Group& group, MonoTime now) {
-  Ending& ending = group.ending;
-  if (!ending.cgroup_events.ok()) {
-    ending.cgroup_events = state.cgroups.Watch(serial);
-    if (ending.cgroup_events.ok()) {
-      state.Watch(ending.cgroup_events.get(), Source::kCgroup, serial, EPOLLPRI);
+  StopState& stop_state = group.stop_state;
+  if (!stop_state.cgroup_events.ok()) {
+    stop_state.cgroup_events = state.cgroups.Watch(serial);
+    if (stop_state.cgroup_events.ok()) {
+      state.Watch(stop_state.cgroup_events.get(), Source::kCgroup, serial, EPOLLPRI);
     }
   }
-  // A process that was cloned into the cgroup while that was being killed escapes nobody.
+  // A process cloned into the cgroup while that was being killed is killed too.
   const bool left =
-      ending.scan_at != MonoTime::Never() || CgroupTree::Populated(ending.cgroup_events);
+      stop_state.scan_at != MonoTime::Never() || CgroupTree::Populated(stop_state.cgroup_events);
   return left || HasOrphans(state, serial, group, now);
 }
 
 void Finish(State& state, uint64_t serial, Group& group) {
-  if (group.ending.cgroup_events.ok()) state.Unwatch(group.ending.cgroup_events.get());
-  group.ending.cgroup_events.Reset();
+  CADRE_CHECK(group.exited && group.reported, "group ", group.id, " is gone without a report");
+  if (group.stop_state.cgroup_events.ok()) state.Unwatch(group.stop_state.cgroup_events.get());
+  group.stop_state.cgroup_events.Reset();
   PassOnOutput(state, group);
   for (CapturedStream* stream : {&group.standard_output, &group.standard_error, &group.progress}) {
     CloseStream(state, *stream);
@@ -202,11 +205,11 @@ void Finish(State& state, uint64_t serial, Group& group) {
   state.by_id.erase(group.id);
   state.cgroups.Remove(serial);
   state.outbox.Send(AllGoneFrame{group.id});
-  if (state.keeping.time > absl::ZeroDuration()) state.keeping.ended.push_back(group.end);
+  if (state.adoption.keep_time > absl::ZeroDuration()) state.adoption.ended.push_back(group.end);
 }
 
-// What nobody has reaped or killed so far.
-std::set<pid_t> WhatIsLeft(const State& state, uint64_t serial, const Group& group) {
+// The processes that are neither reaped nor killed so far.
+std::set<pid_t> RemainingProcesses(const State& state, uint64_t serial, const Group& group) {
   bool others = false;
   std::set<pid_t> left = ExitingOrphans(state, serial, &others);
   for (const pid_t pid : state.cgroups.Processes(serial)) left.insert(pid);
@@ -215,55 +218,58 @@ std::set<pid_t> WhatIsLeft(const State& state, uint64_t serial, const Group& gro
   return left;
 }
 
-// Says what SIGKILL has not ended. The group is waited for all the same.
-void ReportRemains(State& state, uint64_t serial, Group& group, MonoTime now) {
-  Ending& ending = group.ending;
-  ending.report_at = MonoTime::Never();
-  const size_t told = ending.remains.size();
+// Reports what SIGKILL has not ended. The group is still waited for.
+void ReportUnkillable(State& state, uint64_t serial, Group& group, MonoTime now) {
+  StopState& stop_state = group.stop_state;
+  CADRE_CHECK(stop_state.killed, "group ", group.id, " is reported before it is killed");
+  stop_state.report_at = MonoTime::Never();
+  const size_t reported = stop_state.unkillable.size();
   RemainsFrame frame;
   frame.group = group.id;
-  for (const pid_t pid : WhatIsLeft(state, serial, group)) {
+  for (const pid_t pid : RemainingProcesses(state, serial, group)) {
     const auto process = InspectKilled(pid);
     if (!process.has_value()) continue;
-    if (process->ends && now < ending.told_by) {
-      ending.report_at = now + kScanForRemains;
+    if (process->will_end && now < stop_state.report_all_at) {
+      stop_state.report_at = now + kUnkillableScanInterval;
       continue;
     }
-    ending.remains.insert(pid);
+    stop_state.unkillable.insert(pid);
     frame.processes.push_back({pid, process->state, process->kernel_function});
   }
-  const bool news = !ending.looks_again || ending.remains.size() > told;
-  ending.looks_again = ending.report_at != MonoTime::Never();
-  if (!frame.processes.empty() && news) state.outbox.Send(frame);
+  const bool changed = !stop_state.report_new_only || stop_state.unkillable.size() > reported;
+  stop_state.report_new_only = stop_state.report_at != MonoTime::Never();
+  if (!frame.processes.empty() && changed) state.outbox.Send(frame);
 }
 
-// Whether all of these will be gone though nothing more is done, as far as can be told at `killed`
-// and a while after it. No: there are none.
+// Whether all of these will end without further action, as far as can be told at `killed` and a
+// while after it. False if there are none.
 bool EndsByItself(const std::set<pid_t>& left, MonoTime killed) {
-  return !left.empty() && MonoNow() < killed + kRunningRemainsAfter &&
+  return !left.empty() && MonoNow() < killed + kRunnableUnkillableAfter &&
          std::all_of(left.begin(), left.end(), [](pid_t pid) {
            const auto process = InspectKilled(pid);
-           return !process.has_value() || process->ends;
+           return !process.has_value() || process->will_end;
          });
 }
 
-// Kills the group when it is time to.
+// Kills the group when it is due.
 void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
-  Ending& ending = group.ending;
-  if (BootNow() >= ending.hold_until) {
-    ending.asked = true;
-    ending.kill_at = std::min(ending.kill_at, now);
+  StopState& stop_state = group.stop_state;
+  if (BootNow() >= stop_state.hold_until) {
+    stop_state.requested = true;
+    stop_state.kill_at = std::min(stop_state.kill_at, now);
   }
-  // Who ended by itself needs no more of the grace.
-  const bool out = group.exited && !UsesTheGrace(group);
-  const bool due = ending.asked && (out || now >= ending.kill_at);
-  if (due && !ending.killed) Kill(state, serial, group, now);
+  // A group that has exited by itself needs no more of the grace.
+  const bool out = group.exited && !InGracePeriod(group);
+  const bool due = stop_state.requested && (out || now >= stop_state.kill_at);
+  if (due && !stop_state.killed) Kill(state, serial, group, now);
 }
 
 bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
-  // Only then: looking for what is left kills it.
-  if (group.ending.killed && group.reported && !IsPopulated(state, serial, group, now)) return true;
-  if (now >= group.ending.report_at) ReportRemains(state, serial, group, now);
+  // Only then, because the search for what is left kills it.
+  if (group.stop_state.killed && group.reported && !IsPopulated(state, serial, group, now)) {
+    return true;
+  }
+  if (now >= group.stop_state.report_at) ReportUnkillable(state, serial, group, now);
   return false;
 }
 
@@ -272,26 +278,27 @@ bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
 void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
   Group* group = state.Find(stop.group);
   if (group == nullptr) return state.outbox.Send(AllGoneFrame{stop.group});
-  group->ending.kill_at = std::min(group->ending.kill_at, now + absl::Milliseconds(stop.grace_ms));
-  if (!group->ending.asked && stop.grace_ms > 0) {
-    // SIGCONT after SIGTERM: a stopped process acts on nothing else.
+  group->stop_state.kill_at =
+      std::min(group->stop_state.kill_at, now + absl::Milliseconds(stop.grace_ms));
+  if (!group->stop_state.requested && stop.grace_ms > 0) {
+    // SIGCONT follows SIGTERM, because a stopped process acts on no other signal.
     const bool shell = IsShell(group->pid);
     for (const int signal : {SIGTERM, SIGCONT}) SendSignal(*group, signal, shell);
-    group->ending.alone = !shell;
-    group->ending.warned = !group->exited;
+    group->stop_state.process_only = !shell;
+    group->stop_state.term_sent = !group->exited;
   }
-  group->ending.asked = true;
-  // Who asks may be another agent.
-  if (!group->ending.remains.empty()) {
-    group->ending.report_at = now;
-    group->ending.looks_again = false;
+  group->stop_state.requested = true;
+  // The Stop may come from another agent, so the report is repeated.
+  if (!group->stop_state.unkillable.empty()) {
+    group->stop_state.report_at = now;
+    group->stop_state.report_new_only = false;
   }
 }
 
 void HoldGroup(State& state, const HoldFrame& hold) {
   Group* group = state.Find(hold.group);
   if (group == nullptr) return;
-  group->ending.hold_until = HoldMeant(MonoTime::FromMicros(hold.until_us), state.frames_version);
+  group->stop_state.hold_until = MonoTime::FromMicros(hold.until_us);
 }
 
 void SignalGroup(State& state, const SignalFrame& signal) {
@@ -317,12 +324,12 @@ void AdvanceGroups(State& state, MonoTime now) {
 void SetHoldTimer(State& state) {
   MonoTime next = MonoTime::Never();
   for (const auto& [serial, group] : state.groups) {
-    if (!group.ending.killed) next = std::min(next, group.ending.hold_until);
+    if (!group.stop_state.killed) next = std::min(next, group.stop_state.hold_until);
   }
   if (next == state.hold_armed) return;
   itimerspec at = {};
   if (next != MonoTime::Never()) {
-    // 0 would be never.
+    // The value 0 would disarm the timer.
     const int64_t us = std::max<int64_t>(1, next.micros());
     at.it_value = {us / 1000000, us % 1000000 * 1000};
   }
@@ -331,12 +338,12 @@ void SetHoldTimer(State& state) {
 }
 
 MonoTime NextDeadline(const State& state) {
-  MonoTime next = state.keeping.until;
+  MonoTime next = state.adoption.until;
   for (const auto& [serial, group] : state.groups) {
-    const Ending& ending = group.ending;
-    if (!ending.asked) continue;
-    if (!ending.killed) next = std::min(next, ending.kill_at);
-    next = std::min({next, ending.scan_at, ending.report_at});
+    const StopState& stop_state = group.stop_state;
+    if (!stop_state.requested) continue;
+    if (!stop_state.killed) next = std::min(next, stop_state.kill_at);
+    next = std::min({next, stop_state.scan_at, stop_state.report_at});
   }
   return next;
 }
@@ -352,7 +359,7 @@ absl::Status ShutDown(State& state) {
   const auto is_ours = [marker = absl::StrCat(state.id, ".")](const ProcessInfo& process) {
     return process.parent == getpid() || absl::StartsWith(ReadMarker(process.pid), marker);
   };
-  const auto what_is_left = [&is_ours] {
+  const auto remaining_processes = [&is_ours] {
     const std::vector<pid_t> children = OwnChildren();
     std::set<pid_t> left(children.begin(), children.end());
     for (const pid_t pid : KillProcesses(is_ours)) left.insert(pid);
@@ -365,11 +372,11 @@ absl::Status ShutDown(State& state) {
     const bool removed = state.cgroups.RemoveAll();
     if (childless && !left && removed) return absl::OkStatus();
     scan = scan || (removed && !childless);
-    if (MonoNow() >= now + kShutDownLimit && !EndsByItself(what_is_left(), now)) break;
+    if (MonoNow() >= now + kShutDownLimit && !EndsByItself(remaining_processes(), now)) break;
     poll(nullptr, 0, kShutDownPollMs);
   }
   std::string left;
-  for (const pid_t pid : what_is_left()) {
+  for (const pid_t pid : remaining_processes()) {
     const auto process = InspectKilled(pid);
     if (!process.has_value()) continue;
     const std::string& where = process->kernel_function;

@@ -1,19 +1,28 @@
-// Stopping groups, with the real supervisor. Each test runs with cgroups where the machine has
-// them, and without.
+// Stopping groups, processes that SIGKILL does not end, and holds, with the real supervisor. Most
+// tests run with cgroups if the machine has them, and without.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/cgroups.h"
+#include "agent/supervisor/processes/kernel_files.h"
 #include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"
@@ -21,12 +30,14 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/cgroups.h"
 
 namespace cadre::supervisor {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // A grace that no test waits for.
 constexpr uint32_t kLongGraceMs = 600000;
@@ -69,7 +80,7 @@ TEST_P(StopTest, SendsSigtermFirst) {
   EXPECT_EQ(rig.Output(1), "up\nbye\n");
 }
 
-// A shell ends by the signal while the program that it waits for saves.
+// A shell dies of the signal while the program that it waits for saves its state.
 TEST_P(StopTest, WhatAScriptStartedHasTheGraceToo) {
   SupervisorRig rig;
   rig.Send(
@@ -81,40 +92,70 @@ TEST_P(StopTest, WhatAScriptStartedHasTheGraceToo) {
   EXPECT_EQ(rig.Output(1), "up\nsaved\n");
 }
 
+// A rank that handles signals and has a child that does not. On a signal it waits for a byte from
+// the pipe argv[1], and then asks its child for a byte, which a child with a pending signal can no
+// longer send.
 constexpr char kRankWithAChild[] = R"(
-import os, signal, time
-child = os.fork()
-def save(number, frame):
-  time.sleep(0.1)
-  lost = os.waitpid(child, os.WNOHANG)[0] != 0
-  os.write(1, b"lost\n" if lost else b"saved with its child\n")
-  os._exit(0)
-if child:
-  for number in (signal.SIGTERM, signal.SIGUSR2):
-    signal.signal(number, save)
-  # By print() the signal could come amid it, and what writes has no room for a second print().
-  os.write(1, b"up\n")
-while True:
-  time.sleep(0.01)
+import os, signal, socket, sys
+rank, child = socket.socketpair()
+if os.fork() == 0:
+  rank.close()
+  while child.recv(1):
+    child.send(b"x")
+  signal.pause()
+child.close()
+come, came = os.pipe()
+os.set_blocking(came, False)
+signal.set_wakeup_fd(came)
+for number in (signal.SIGTERM, signal.SIGUSR2):
+  signal.signal(number, lambda number, frame: None)
+go = os.open(sys.argv[1], os.O_RDWR)
+os.write(1, b"up\n")
+os.read(come, 1)
+os.read(go, 1)
+try:
+  rank.send(b"x")
+  lost = rank.recv(1) != b"x"
+except OSError:
+  lost = True
+os.write(1, b"lost\n" if lost else b"saved with its child\n")
+os._exit(0)
 )";
 
-// A data loader's process would die of it before the rank has saved.
+// If its data loader's process died of the signal, a rank could not save its state.
+//
+// Fault (worker): A rank with data loaders saves on SIGTERM -> Its data loaders are not signalled
+// until the rank has ended
 TEST_P(StopTest, ARankThatSavesKeepsItsChildrenUntilThen) {
   for (const bool stop : {true, false}) {
     SupervisorRig rig;
+    const std::string go = rig.folder() + "/go";
+    ASSERT_EQ(mkfifo(go.c_str(), 0600), 0);
+    const ScopedFd goes(open(go.c_str(), O_RDWR | O_CLOEXEC));
     StartFrame start = rig.Shell("");
-    start.argv = {"python3", "-c", kRankWithAChild};
+    start.argv = {"python3", "-c", kRankWithAChild, go};
     rig.Send(start);
     rig.Lines(1);
-    if (!stop) rig.Send(SignalFrame{1, SIGUSR2});
-    if (!stop) rig.Until([&] { return rig.Exit().has_value(); });
-    rig.Stop(kLongGraceMs);
+    if (stop) {
+      rig.Send(StopFrame{1, kLongGraceMs});
+    } else {
+      rig.Send(SignalFrame{1, SIGUSR2});
+    }
+    // The supervisor handles frames in order, so it has sent its signals when this ends.
+    rig.Run(rig.Shell("true", 2));
+    ASSERT_EQ(write(goes.get(), "x", 1), 1);
+    rig.Until([&] { return rig.Exit().has_value(); });
+    if (!stop) rig.Stop(kLongGraceMs);
+    rig.Until([&] { return rig.AllGoneCount() > 0; });
     EXPECT_EQ(rig.Exit()->exit_code, 0);
     EXPECT_EQ(rig.Output(1), "up\nsaved with its child\n");
   }
 }
 
 // As any wrapper that handles no signal.
+//
+// Fault (worker): SIGTERM kills a wrapper around the program -> The program that it started then
+// gets SIGTERM and the rest of the grace
 TEST_P(StopTest, WhatAProgramThatSigtermKillsHasStartedGetsItThen) {
   SupervisorRig rig;
   StartFrame start = rig.Shell("");
@@ -140,7 +181,7 @@ TEST_P(StopTest, WhatAScriptStartedIsKilledAtTheEndOfTheGrace) {
   EXPECT_FALSE(Alive(program));
 }
 
-// The others are killed with it, as they always were: it had its say.
+// Its other processes are killed with it, since it has exited by itself.
 TEST_P(StopTest, WhoEndsByItselfEndsTheGrace) {
   SupervisorRig rig;
   rig.Send(
@@ -231,10 +272,14 @@ TEST_P(StopTest, WhatAFinishedWorkerLeftBehindDiesAtTheStop) {
   EXPECT_FALSE(Alive(left));
 }
 
-// Neither its cgroup nor its environment tells whose it is.
+// Neither its cgroup nor its environment shows to which group it belongs.
+//
+// Fault (worker): A rank that ended early left processes in its session -> They are killed when the
+// generation is stopped
 TEST_P(StopTest, WhatAFinishedWorkerLeftInItsSessionDiesAtTheStop) {
   SupervisorRig rig;
-  rig.Send(rig.Shell("echo up; exec sleep 1000", 2));  // what nobody owns would be its
+  // Unattributed processes would count as this group's.
+  rig.Send(rig.Shell("echo up; exec sleep 1000", 2));
   rig.Lines(1, 2);
   StartFrame start = rig.Shell("");
   start.argv = {"/bin/bash", "-c", "set -m; env -i /bin/sleep 1000 & echo $!"};
@@ -245,10 +290,10 @@ TEST_P(StopTest, WhatAFinishedWorkerLeftInItsSessionDiesAtTheStop) {
   EXPECT_FALSE(Alive(left));
 }
 
-// A child of this process with a number that was another one's, at the head of a session.
+// A child of this process that reuses another process's number and leads a session.
 class Newcomer {
  public:
-  // False: this machine does not let us choose a number.
+  // Returns false if this machine does not allow choosing a pid.
   bool Come(pid_t number) {
     int up[2];
     EXPECT_EQ(pipe2(up, O_CLOEXEC), 0);
@@ -258,8 +303,8 @@ class Newcomer {
     how.exit_signal = SIGCHLD;
     how.set_tid = reinterpret_cast<uint64_t>(&number);
     how.set_tid_size = 1;
-    const MonoTime end = MonoNow() + kPatience;
-    // Whoever had it is reported before it is reaped.
+    const MonoTime end = MonoNow() + kRigTimeout;
+    // The earlier process is reported before it is reaped, so its number may still be taken.
     do {
       pid_ = static_cast<pid_t>(syscall(SYS_clone3, &how, sizeof(how)));
     } while (pid_ < 0 && errno == EEXIST && MonoNow() < end);
@@ -283,6 +328,8 @@ class Newcomer {
   pid_t pid_ = -1;
 };
 
+// Fault (worker): A rank ends early, and an unrelated process gets its PID and begins a session ->
+// Stopping the generation leaves that session alone, also without cgroups
 TEST_P(StopTest, WhoGotTheNumberOfAFinishedWorkerIsNoneOfItsProcesses) {
   SupervisorRig rig;
   rig.Run(rig.Shell("true"));
@@ -311,7 +358,7 @@ TEST_P(StopTest, ATreeOfForkingProcessesDies) {
             0755);
   rig.Send(rig.Shell("exec ./tree 5"));
   rig.Lines(32);
-  // Every one of them has the mark, wherever it went.
+  // All of them have the marker, wherever they have moved.
   const auto count = [&] {
     int found = 0;
     for (pid_t pid : CgroupProcesses(rig.ready().cgroup)) found += Alive(pid) ? 1 : 0;
@@ -330,7 +377,7 @@ TEST_P(StopTest, ATreeOfForkingProcessesDies) {
               IsEmpty());
 }
 
-// A grandchild that is in no cgroup of ours, as with sudo where systemd gives it a session, and
+// A grandchild that is in none of our cgroups, as with sudo if systemd gives it a session, and
 // without its environment.
 std::string OutOfReach(const SupervisorRig& rig) {
   const std::string leave =
@@ -340,6 +387,8 @@ std::string OutOfReach(const SupervisorRig& rig) {
   return absl::StrCat("setsid env -i /bin/sh -c '", leave, "echo $$; exec /bin/sleep 1000' & wait");
 }
 
+// Fault (worker): A process that a worker started has left the worker's cgroup, as `sudo` and `su`
+// do under systemd -> It is killed with its worker's generation
 TEST_P(StopTest, WhatHasLeftItsCgroupDiesAtTheStop) {
   SupervisorRig rig;
   rig.Send(rig.Shell(OutOfReach(rig)));
@@ -362,7 +411,7 @@ TEST_P(StopTest, AStopIsAnsweredWhereNothingIsLeft) {
   rig.Stop(0);
   rig.frames.clear();
   rig.Stop(0);
-  rig.Stop(0, 2);  // there never was one
+  rig.Stop(0, 2);  // it never existed
 }
 
 TEST_P(StopTest, GroupsAreIndependent) {
@@ -404,7 +453,7 @@ TEST_P(StopTest, TheLastGroupTakesWhatNobodyOwns) {
 
 TEST_P(StopTest, ManyGroupsLeaveNothingBehind) {
   SupervisorRig rig;
-  // One round first: what is opened once stays open.
+  // One warm-up round: descriptors that are opened once stay open.
   rig.Run(rig.Shell("true"));
   rig.Stop(0);
   const auto before = OpenDescriptors(rig.client().pid());
@@ -425,6 +474,178 @@ TEST_P(StopTest, ManyGroupsLeaveNothingBehind) {
   if (!rig.ready().cgroup.empty()) {
     EXPECT_THAT(Subdirectories(rig.ready().cgroup), IsEmpty());
   }
+}
+
+// Processes that SIGKILL does not end, with the freezer of cgroup v1.
+
+class RemainsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto freezer = Freezer::Make();
+    if (!freezer.ok()) GTEST_SKIP() << freezer.status();
+    freezer_ = *std::move(freezer);
+    StartSupervisor();
+  }
+  void StartSupervisor() {
+    setenv("CADRE_CGROUPS", GetParam(), 1);
+    rig_ = std::make_unique<SupervisorRig>();
+    unsetenv("CADRE_CGROUPS");
+  }
+
+  // Starts the script, and freezes the process whose pid it prints.
+  pid_t StartFrozen(const std::string& script) {
+    rig_->Send(rig_->Shell(script));
+    pid_t pid = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(rig_->Lines(1)[0], &pid));
+    EXPECT_OK(freezer_->Freeze(pid));
+    return pid;
+  }
+  // The newest report, once there is one.
+  std::optional<RemainsFrame> NextRemains() {
+    std::optional<RemainsFrame> found;
+    rig_->Until([&] {
+      for (const Frame& frame : rig_->frames) {
+        if (const auto* remains = std::get_if<RemainsFrame>(&frame)) found = *remains;
+      }
+      return found.has_value();
+    });
+    return found;
+  }
+  static void ExpectNames(pid_t pid, const std::optional<RemainsFrame>& remains) {
+    ASSERT_TRUE(remains.has_value());
+    EXPECT_EQ(remains->group, 1u);
+    ASSERT_EQ(remains->processes.size(), 1u);
+    EXPECT_EQ(remains->processes[0].pid, pid);
+    EXPECT_EQ(remains->processes[0].state, 'D');
+    EXPECT_THAT(remains->processes[0].kernel_function, Not(IsEmpty()));
+  }
+
+  std::unique_ptr<SupervisorRig> rig_;
+  // Thaws before the supervisor is destroyed.
+  std::unique_ptr<Freezer> freezer_;
+};
+INSTANTIATE_TEST_SUITE_P(Cgroups, RemainsTest, ::testing::Values("on", "off"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(RemainsTest, AreReportedAfterFiveSeconds_AndAwaited) {
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  rig_->Send(rig_->Shell("echo up; exec sleep 1000", 2));
+  rig_->Lines(1, 2);
+  const MonoTime killed = MonoNow();
+  rig_->Send(StopFrame{1, 0});
+  ExpectNames(pid, NextRemains());
+  EXPECT_GE(MonoNow() - killed, absl::Seconds(5));
+  EXPECT_FALSE(rig_->Exit().has_value());
+  EXPECT_EQ(rig_->AllGoneCount(), 0);
+  // Other groups are not affected.
+  rig_->Stop(0, 2);
+  rig_->frames.clear();
+  // A further Stop repeats the report.
+  rig_->Send(StopFrame{1, 0});
+  ExpectNames(pid, NextRemains());
+  ASSERT_OK(freezer_->Thaw());
+  rig_->Until([&] { return rig_->AllGoneCount() == 1; });
+  EXPECT_EQ(rig_->Exit()->signal, SIGKILL);
+}
+
+// It is dead, but its tracer does not wait for it.
+//
+// Fault (worker): A killed process is dead but not reaped yet -> It is not reported as surviving
+// SIGKILL before a minute has passed
+TEST_P(RemainsTest, AZombieDoesNotOutliveSigkill) {
+  rig_->Send(rig_->Shell("echo $$; exec sleep 1000", 2));
+  pid_t traced = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(rig_->Lines(1, 2)[0], &traced));
+  ASSERT_EQ(ptrace(PTRACE_SEIZE, traced, nullptr, nullptr), 0);
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  rig_->Send(StopFrame{2, 0});
+  rig_->Send(StopFrame{1, 0});
+  // The traced process, which was killed before, has not been reported by then.
+  ExpectNames(pid, NextRemains());
+  for (const Frame& frame : rig_->frames) {
+    const auto* remains = std::get_if<RemainsFrame>(&frame);
+    EXPECT_TRUE(remains == nullptr || remains->group == 1u);
+  }
+  EXPECT_EQ(InspectProcess(traced)->state, 'Z');
+  EXPECT_EQ(waitpid(traced, nullptr, __WALL), traced);
+  ASSERT_OK(freezer_->Thaw());
+  rig_->Until([&] { return rig_->AllGoneCount(1) == 1 && rig_->AllGoneCount(2) == 1; });
+}
+
+TEST_P(RemainsTest, OfAWorkerThatHasEnded_AreReportedToo) {
+  const pid_t pid = StartFrozen("setsid sh -c 'echo $$; exec sleep 1000' & wait");
+  rig_->Send(StopFrame{1, 0});
+  rig_->Until([&] { return rig_->Exit().has_value(); });
+  ExpectNames(pid, NextRemains());
+  EXPECT_EQ(rig_->AllGoneCount(), 0);
+  ASSERT_OK(freezer_->Thaw());
+  rig_->Until([&] { return rig_->AllGoneCount() == 1; });
+  EXPECT_TRUE(WaitUntilDead(pid));
+}
+
+// Fault (worker): A launcher ends while a process survives SIGKILL -> Its supervisor names the
+// process and where it is stuck
+TEST_P(RemainsTest, AreNamedBySupervisorsThatLeaveBefore) {
+  testing::internal::CaptureStderr();
+  StartSupervisor();
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  rig_->Close();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(absl::StrCat("outlive SIGKILL; pid ", pid, " is in ")));
+  ASSERT_OK(freezer_->Thaw());
+  EXPECT_TRUE(WaitUntilDead(pid));
+}
+
+TEST_P(RemainsTest, OfASupervisorThatWasKilled_AreLeftOvers) {
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  kill(rig_->client().pid(), SIGKILL);
+  ASSERT_TRUE(WaitUntilDead(rig_->client().pid()));
+  auto read = rig_->client().Read();
+  while (read.ok()) read = rig_->client().Read();
+  Leftovers leftovers = rig_->client().leftovers();
+  const auto remains = KillLeftovers(leftovers, absl::ZeroDuration());
+  ASSERT_EQ(remains.size(), 1u);
+  ExpectNames(pid, remains.front());
+  ASSERT_OK(freezer_->Thaw());
+  EXPECT_THAT(KillLeftovers(leftovers, kRigTimeout), IsEmpty());
+  EXPECT_FALSE(InspectProcess(pid).has_value()) << "it is reaped";
+  EXPECT_THAT(leftovers.sessions, IsEmpty()) << "their numbers may be a stranger's from now on";
+}
+
+// Holds on a machine that has slept: its two clocks are a day apart, in a time namespace of the
+// test.
+
+constexpr absl::Duration kSlept = absl::Hours(24);
+
+// Applies to the processes that this thread starts from now on. Returns false if this machine does
+// not allow it.
+bool SetClocksApart() {
+  if (unshare(CLONE_NEWTIME) != 0) return false;
+  std::ofstream offsets(absl::StrCat("/proc/", gettid(), "/timens_offsets"));
+  offsets << "boottime " << absl::ToInt64Seconds(kSlept) << " 0" << std::endl;
+  return offsets.good();
+}
+
+TEST(SleepTest, AHoldGoesByTheClockThatGoesOnWhileTheMachineSleeps) {
+  // In a thread, so that other tests keep their clocks.
+  std::thread own([] {
+    if (!SetClocksApart()) GTEST_SKIP() << "no time namespaces here";
+    SupervisorRig rig;
+    rig.Send(rig.Shell("echo up; exec sleep 1000"));
+    rig.Send(rig.Shell("echo up; exec sleep 1000", 2));
+    rig.Lines(1);
+    rig.Lines(1, 2);
+    const MonoTime begin = BootNow();
+    rig.Send(HoldFrame{2, (begin + kSlept + absl::Hours(1)).micros()});
+    rig.Send(HoldFrame{1, (begin + kSlept + absl::Milliseconds(300)).micros()});
+    ASSERT_TRUE(rig.Until([&] { return rig.AllGoneCount() == 1; }));
+    EXPECT_GE(BootNow() - begin, absl::Milliseconds(300));
+    EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+    // A hold that has passed meanwhile is over at once.
+    rig.Send(HoldFrame{2, (begin + kSlept).micros()});
+    ASSERT_TRUE(rig.Until([&] { return rig.AllGoneCount(2) == 1; }));
+  });
+  own.join();
 }
 
 }  // namespace

@@ -27,7 +27,7 @@
 namespace cadre::supervisor {
 
 SupervisorRig::SupervisorRig(uint32_t frames_version) : frames_version_(frames_version) {
-  // Not below TEST_TMPDIR: its name may be longer than a socket's may be.
+  // Not below TEST_TMPDIR, which may be too long for a socket's path.
   folder_ = "/tmp/cadre_rig_XXXXXX";
   EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
   auto client = Client::Start(frames_version);
@@ -50,7 +50,8 @@ void SupervisorRig::Die() {
   pollfd noticed = {client_->fd(), POLLIN, 0};
   char chunk[4096];
   ssize_t n = 1;
-  while (n > 0 && poll(&noticed, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) == 1) {
+  while (n > 0 &&
+         poll(&noticed, 1, static_cast<int>(absl::ToInt64Milliseconds(kRigTimeout))) == 1) {
     n = recv(client_->fd(), chunk, sizeof(chunk), 0);
   }
   EXPECT_LE(n, 0) << "the supervisor holds on to an agent that is gone";
@@ -63,12 +64,12 @@ void SupervisorRig::Keep(absl::Duration time) {
 AdoptedFrame SupervisorRig::Adopt() {
   AdoptedFrame inventory;
   frames.clear();
-  auto client = Client::Adopt(KeepPath(), kKeepToken, frames_version_, &inventory, kPatience);
+  auto client = Client::Adopt(KeepPath(), kKeepToken, frames_version_, &inventory, kRigTimeout);
   EXPECT_THAT(client, IsOk());
   if (!client.ok()) return inventory;
   dead_.push_back(std::move(client_));
   client_ = *std::move(client);
-  // Some may have come with the inventory.
+  // Frames may have come with the inventory.
   auto read = client_->Read();
   EXPECT_THAT(read, IsOk());
   if (read.ok()) frames = *std::move(read);
@@ -86,10 +87,10 @@ StartFrame SupervisorRig::Shell(const std::string& script, uint64_t group) {
 
 void SupervisorRig::Send(const Frame& frame) { EXPECT_OK(client_->Send(frame)); }
 
-bool SupervisorRig::Pump(absl::Duration patience) {
+bool SupervisorRig::Pump(absl::Duration timeout) {
   const short writing = client_->WantsWrite() ? POLLOUT : 0;
   pollfd ready = {client_->fd(), static_cast<short>(POLLIN | writing), 0};
-  if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) <= 0) return false;
+  if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) <= 0) return false;
   if ((ready.revents & POLLOUT) != 0) {
     EXPECT_OK(client_->Flush());
   }
@@ -101,7 +102,7 @@ bool SupervisorRig::Pump(absl::Duration patience) {
 }
 
 bool SupervisorRig::Until(const std::function<bool()>& done) {
-  const MonoTime end = MonoNow() + kPatience;
+  const MonoTime end = MonoNow() + kRigTimeout;
   while (!done()) {
     const absl::Duration left = end - MonoNow();
     if (left <= absl::ZeroDuration() || !Pump(left)) {
@@ -117,7 +118,7 @@ bool SupervisorRig::UntilFiles(const std::function<bool()>& done, const std::str
   ScopedFd changes(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   EXPECT_GE(inotify_add_watch(changes.get(), folder.c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO),
             0);
-  const MonoTime end = MonoNow() + kPatience;
+  const MonoTime end = MonoNow() + kRigTimeout;
   char events[4096];
   while (!done()) {
     const absl::Duration left = end - MonoNow();
@@ -217,11 +218,11 @@ void WriteFile(const std::string& path, const std::string& text, int mode) {
   EXPECT_EQ(chmod(path.c_str(), static_cast<mode_t>(mode)), 0);
 }
 
-bool WaitUntilDead(pid_t pid, absl::Duration patience) {
+bool WaitUntilDead(pid_t pid, absl::Duration timeout) {
   ScopedFd pidfd(OpenPidfd(pid));
   if (!pidfd.ok()) return true;
   pollfd exit = {pidfd.get(), POLLIN, 0};
-  return poll(&exit, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) == 1;
+  return poll(&exit, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 1;
 }
 
 std::vector<int> OpenDescriptors(pid_t pid) {

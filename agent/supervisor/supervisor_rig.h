@@ -1,5 +1,5 @@
-// A real supervisor with real workers, for tests: starts it, collects its frames, waits for what a
-// test expects with a deadline and never by sleeping. One thread.
+// Test fixture: a real supervisor with real workers. It starts the supervisor, collects its frames,
+// and waits for expected states with a deadline instead of sleeping. One thread.
 #ifndef CADRE_AGENT_SUPERVISOR_SUPERVISOR_RIG_H_
 #define CADRE_AGENT_SUPERVISOR_SUPERVISOR_RIG_H_
 
@@ -18,60 +18,61 @@
 
 namespace cadre::supervisor {
 
-// Long enough for a loaded machine and a sanitizer; nothing that works takes this long.
-inline constexpr absl::Duration kPatience = absl::Seconds(20);
+// Long enough for a loaded machine and a sanitizer.
+inline constexpr absl::Duration kRigTimeout = absl::Seconds(20);
 inline constexpr char kKeepToken[] = "a token";
 
 class SupervisorRig {
  public:
-  // Fails the test when it cannot start. `frames_version`: that all agents speak.
+  // Fails the test if it cannot start. `frames_version` is used by all its agents.
   explicit SupervisorRig(uint32_t frames_version = kFramesVersion);
   ~SupervisorRig();
 
   Client& client() { return *client_; }
-  // Ends it as the agent's own end would, destructor included.
+  // Ends the client as an agent that exits would, destructor included.
   void Close() { client_.reset(); }
-  // Ends like an agent that is killed, without a word. The supervisor has noticed.
+  // Ends it like an agent that is killed, without Goodbye. Returns when the supervisor has noticed.
   void Die();
-  // From now on an agent that dies may be followed by another one, for this long.
+  // From now on, an agent that dies may be replaced by another one for this long.
   void Keep(absl::Duration time);
-  // Goes on as another agent, after Die(). Forgets the frames so far.
+  // Continues as another agent, after Die(). Forgets the frames so far.
   AdoptedFrame Adopt();
   std::string KeepPath() const { return folder_ + "/supervisor"; }
   const ReadyFrame& ready() const { return ready_; }
-  // An empty folder, removed at the end.
+  // A temporary directory, removed at the end.
   const std::string& folder() const { return folder_; }
 
-  // A group that runs `script` under /bin/sh, with this environment's PATH.
+  // A frame for a group that runs `script` under /bin/sh, with this environment's PATH.
   StartFrame Shell(const std::string& script, uint64_t group = 1);
   void Send(const Frame& frame);
-  // Reads once, waiting for at most `patience`; false when nothing came. Collects what it read.
-  bool Pump(absl::Duration patience = kPatience);
-  // Reads until `done`. False, and a failure of the test, after kPatience.
+  // Reads once, waiting for at most `timeout`, and collects the frames; returns false if none
+  // came.
+  bool Pump(absl::Duration timeout = kRigTimeout);
+  // Reads until `done`. Returns false, and fails the test, after kRigTimeout.
   bool Until(const std::function<bool()>& done);
-  // Asks `done` again whenever a file in folder(), or in that other one, changes, until it is so.
-  // False, and a failure of the test, after kPatience.
+  // Evaluates `done` whenever a file in folder() or `other` changes, until it is true. Returns
+  // false, and fails the test, after kRigTimeout.
   bool UntilFiles(const std::function<bool()>& done, const std::string& other = "") const;
 
   std::optional<ExitedFrame> Exit(uint64_t group = 1) const;
   std::optional<StartedFrame> Started(uint64_t group = 1) const;
   int AllGoneCount(uint64_t group = 1) const;
-  // What came on this stream so far.
+  // The output received on this stream so far.
   std::string Output(uint8_t stream, uint64_t group = 1) const;
   uint64_t Dropped(uint8_t stream, uint64_t group = 1) const;
 
-  // Starts it and waits for its end.
+  // Starts the group and waits for its exit.
   ExitedFrame Run(const StartFrame& start);
-  // Waits until the group has printed `count` lines on stdout, and gives them.
+  // Waits until the group has printed `count` lines on stdout, and returns them.
   std::vector<std::string> Lines(size_t count, uint64_t group = 1);
-  // Stops and waits for AllGone.
+  // Stops the group and waits for AllGone.
   void Stop(uint32_t grace_ms = 0, uint64_t group = 1);
 
   std::vector<Frame> frames;
 
  private:
   const uint32_t frames_version_;
-  // The clients that died are still this process's: their supervisor is its child.
+  // Clients that died; they are kept because their supervisor is this process's child.
   std::vector<std::unique_ptr<Client>> dead_;
   std::unique_ptr<Client> client_;
   ReadyFrame ready_;
@@ -81,10 +82,10 @@ class SupervisorRig {
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& text, int mode = 0644);
 
-// Waits on a pidfd until the process has ended (a zombie has); true at once when there is none.
-bool WaitUntilDead(pid_t pid, absl::Duration patience = kPatience);
+// Waits on a pidfd until the process has ended (zombies count); true at once if there is none.
+bool WaitUntilDead(pid_t pid, absl::Duration timeout = kRigTimeout);
 
-// Open descriptors of a process, sorted; empty when it is gone.
+// Open descriptors of a process, sorted; empty if it is gone.
 std::vector<int> OpenDescriptors(pid_t pid);
 
 }  // namespace cadre::supervisor

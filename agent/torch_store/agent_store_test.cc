@@ -1,9 +1,7 @@
 #include "agent/torch_store/agent_store.h"
 
-#include "agent/torch_store/listener.h"
-#include "agent/torch_store/request_bytes.h"
-#include "agent/torch_store/store_client.h"
-#include "agent/workers/port_hold.h"
+#include "agent/torch_store/store_client_rig.h"
+#include "agent/workers/ports.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,11 +12,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A store at a port that a hold keeps, as the agent opens it.
+// A store at a port that a PortReservation keeps, as the agent opens it.
 class AgentStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto hold = PortHold::Acquire("");
+    auto hold = PortReservation::Acquire("");
     ASSERT_OK(hold);
     hold_ = *std::move(hold);
     port_ = hold_.port();
@@ -26,7 +24,7 @@ class AgentStoreTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<AgentStore>> Open() {
     return AgentStore::Open({"127.0.0.1", port_, {"127.0.0.1"}});
   }
-  PortHold hold_;
+  PortReservation hold_;
   uint16_t port_ = 0;
 };
 
@@ -85,7 +83,7 @@ TEST_F(AgentStoreTest, WhereItCannotBeIsSaid) {
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("127.0.0.1")));
   EXPECT_THAT(AgentStore::Open({"head", port_, {}}),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  // No address of this machine: one that is kept for documents.
+  // Not an address of this machine, but one reserved for documentation.
   EXPECT_THAT(AgentStore::Open({"192.0.2.1", port_, {}}), StatusIs(absl::StatusCode::kUnavailable));
 }
 

@@ -1,5 +1,5 @@
-// How many bytes a store holds, and values that count themselves for as long as anybody refers to
-// them. One thread.
+// Counts the bytes that a store holds, including values, which count themselves while they are
+// referenced. One thread.
 #ifndef CADRE_AGENT_TORCH_STORE_BYTE_BUDGET_H_
 #define CADRE_AGENT_TORCH_STORE_BYTE_BUDGET_H_
 
@@ -32,8 +32,7 @@ class ByteBudget {
   size_t held_ = 0;
 };
 
-// A value of the store. An answer that has not been read shares it, also when the key has another
-// one by then.
+// A value of the store. An unread answer shares it, even if the key has another value by then.
 class CountedText {
  public:
   CountedText(std::string text, ByteBudget* budget) : text_(std::move(text)), budget_(budget) {

@@ -12,7 +12,7 @@
 namespace cadre::agent {
 namespace {
 
-// What a key, a queued value or a wait for a key takes beside its text.
+// The overhead of a key, a queued value or a wait for a key, beside its text.
 constexpr size_t kEntryBytes = 96;
 
 // Answers to CHECK, WAIT, BARRIER and CANCEL_WAIT.
@@ -86,13 +86,14 @@ absl::Status TorchKeys::Execute(uint64_t connection, TorchRequest request) {
     case TorchOp::kValidate:
       break;
   }
-  return absl::InvalidArgumentError("VALIDATE comes once, before anything else");
+  return absl::InvalidArgumentError(
+      "the client sent VALIDATE again, which is only allowed as its first message");
 }
 
 absl::Status TorchKeys::Set(const std::string& key, std::string value) {
   const auto found = keys_.find(key);
   const size_t more = found == keys_.end() ? key.size() + kEntryBytes : 0;
-  RETURN_IF_ERROR(MayHold(more + value.size()));
+  RETURN_IF_ERROR(CheckRoom(more + value.size()));
   budget_->Take(more);
   auto text = std::make_shared<CountedText>(std::move(value), budget_);
   if (found == keys_.end()) {
@@ -115,7 +116,7 @@ absl::Status TorchKeys::CompareSet(uint64_t connection, TorchRequest request) {
   } else if (found != keys_.end()) {
     AnswerText(connection, found->second);
   } else {
-    // PyTorch's own server answers so where the key is missing.
+    // PyTorch's own server answers this if the key is missing.
     AnswerText(connection, std::make_shared<CountedText>(std::move(expected), budget_));
   }
   return absl::OkStatus();
@@ -126,11 +127,11 @@ absl::Status TorchKeys::Increase(const std::string& key, int64_t delta, int64_t*
   *sum = 0;
   if (value != nullptr && !absl::SimpleAtoi(value->text(), sum)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ADD to key ", Quoted(key), ", which holds no number"));
+        absl::StrCat("ADD to key ", Quoted(key), " failed: its value is not a number"));
   }
   if (__builtin_add_overflow(*sum, delta, sum)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ADD to key ", Quoted(key), ": the sum exceeds 64 bits"));
+        absl::StrCat("ADD to key ", Quoted(key), " failed: the sum exceeds 64 bits"));
   }
   return absl::OkStatus();
 }
@@ -148,9 +149,9 @@ absl::Status TorchKeys::Append(TorchRequest request) {
   const auto found = keys_.find(key);
   if (found == keys_.end()) return Set(key, std::move(request.values[0]));
   std::shared_ptr<CountedText>& value = found->second;
-  // An answer that is being sent keeps what it has.
+  // Copied if an answer that is being sent shares it.
   const bool shared = value.use_count() > 1;
-  RETURN_IF_ERROR(MayHold(request.values[0].size() + (shared ? value->text().size() : 0)));
+  RETURN_IF_ERROR(CheckRoom(request.values[0].size() + (shared ? value->text().size() : 0)));
   if (shared) value = std::make_shared<CountedText>(value->text(), budget_);
   value->Append(request.values[0]);
   return absl::OkStatus();
@@ -166,7 +167,7 @@ absl::Status TorchKeys::MultiSet(TorchRequest request) {
 absl::Status TorchKeys::Push(TorchRequest request) {
   const std::string& key = request.keys[0];
   const size_t more = kEntryBytes + (queues_.contains(key) ? 0 : key.size());
-  RETURN_IF_ERROR(MayHold(more + request.values[0].size()));
+  RETURN_IF_ERROR(CheckRoom(more + request.values[0].size()));
   budget_->Take(more);
   queues_[key].push_back(std::make_shared<CountedText>(std::move(request.values[0]), budget_));
   Wake(key, true);
@@ -199,14 +200,15 @@ absl::Status TorchKeys::Barrier(uint64_t connection, TorchRequest request) {
 absl::Status TorchKeys::BeginWait(uint64_t connection, std::vector<std::string> keys,
                                   bool barrier) {
   if (Waits(connection)) {
-    return absl::InvalidArgumentError("a client that waits can only cancel that");
+    return absl::InvalidArgumentError(
+        "the client began another wait while it waits; only CANCEL_WAIT is allowed then");
   }
   Wait wait;
   wait.connection = connection;
   wait.barrier = barrier;
   for (std::string& key : keys) {
     if (!barrier && Exists(key)) continue;
-    // Twice: in the wait and in the index.
+    // Counted twice, for the wait and the index.
     const size_t bytes = 2 * key.size() + kEntryBytes;
     if (wait.keys.insert(std::move(key)).second) wait.bytes += bytes;
   }
@@ -214,7 +216,7 @@ absl::Status TorchKeys::BeginWait(uint64_t connection, std::vector<std::string> 
     AnswerByte(connection, kStopWaiting);
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(MayHold(wait.bytes));
+  RETURN_IF_ERROR(CheckRoom(wait.bytes));
   budget_->Take(wait.bytes);
   const uint64_t ticket = ++last_ticket_;
   for (const std::string& key : wait.keys) {
@@ -234,11 +236,11 @@ void TorchKeys::Wake(const std::string& key, bool only_one) {
     if (wait.keys.size() == 1) {
       AnswerByte(wait.connection, kStopWaiting);
       EndWait(ticket);
-      // With a value in a queue one client can go on; the others wait for the next.
+      // One value in a queue lets one client continue; the others wait for the next.
       if (only_one) return;
       continue;
     }
-    // Its bytes are given back when the wait ends.
+    // Its bytes are returned to the budget when the wait ends.
     wait.keys.erase(key);
     const auto index = waits_by_key_.find(key);
     index->second.erase(ticket);
@@ -262,7 +264,7 @@ void TorchKeys::EndWait(uint64_t ticket) {
   auto& index = wait.barrier ? barriers_ : waits_by_key_;
   for (const std::string& key : wait.keys) {
     const auto tickets = index.find(key);
-    CADRE_CHECK(tickets != index.end(), "nobody waits for key ", Quoted(key));
+    CADRE_CHECK(tickets != index.end(), "no client waits for key ", Quoted(key));
     tickets->second.erase(ticket);
     if (tickets->second.empty()) index.erase(tickets);
   }
@@ -293,10 +295,10 @@ SharedText TorchKeys::ValueOf(const std::string& key) const {
   return found->second;
 }
 
-absl::Status TorchKeys::MayHold(size_t bytes) const {
+absl::Status TorchKeys::CheckRoom(size_t bytes) const {
   if (budget_->Fits(bytes)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("it holds ", budget_->limit() >> 20, " MiB already"));
+      absl::StrCat("the store holds ", budget_->limit() >> 20, " MiB already, which is its limit"));
 }
 
 void TorchKeys::AnswerByte(uint64_t connection, uint8_t byte) {

@@ -1,8 +1,9 @@
-// The keys, queues and waits of one generation, as PyTorch's TCPStore has them. Pure; one thread.
+// The keys, queues and waits of one generation, with the semantics of PyTorch's TCPStore. Pure; one
+// thread.
 //
-// It is none of rendezvous/keyspace: that answers requests which have ranks, deadlines and numbers
-// by which a repeated one is known, and are durable; here a connection is all that is known of who
-// asks, waits are for several keys and are cancelled, and keys end with the generation.
+// It cannot use rendezvous/keyspace, whose requests have ranks, deadlines and numbers that identify
+// repeats, and are durable. Here a client is only known by its connection, waits are for several
+// keys and can be cancelled, and keys end with the generation.
 #ifndef CADRE_AGENT_TORCH_STORE_TORCH_KEYS_H_
 #define CADRE_AGENT_TORCH_STORE_TORCH_KEYS_H_
 
@@ -27,7 +28,7 @@ namespace cadre::agent {
 
 class TorchKeys {
  public:
-  // Takes a part of an answer to a connection: `bytes`, then the value's, where there is one.
+  // Takes a part of an answer to a connection: `bytes`, followed by the value's text if not null.
   using Answer =
       std::function<void(uint64_t connection, absl::string_view bytes, const SharedText& value)>;
 
@@ -37,11 +38,11 @@ class TorchKeys {
   TorchKeys(const TorchKeys&) = delete;
   TorchKeys& operator=(const TorchKeys&) = delete;
 
-  // What is not OK ends the connection, with Forget: RESOURCE_EXHAUSTED says that there is no room,
-  // INVALID_ARGUMENT that a program cannot ask this. VALIDATE is the server's.
+  // An error ends the connection; the caller then calls Forget. RESOURCE_EXHAUSTED: there is no
+  // room. INVALID_ARGUMENT: the request is invalid. VALIDATE is handled by the server.
   absl::Status Execute(uint64_t connection, TorchRequest request);
 
-  // It waits no longer.
+  // The connection is closed: ends its wait.
   void Forget(uint64_t connection);
   bool Waits(uint64_t connection) const { return waits_by_connection_.count(connection) != 0; }
   size_t waits() const { return waits_.size(); }
@@ -49,7 +50,7 @@ class TorchKeys {
  private:
   struct Wait {
     uint64_t connection = 0;
-    // Those that are missing; of a barrier the one by which it is known.
+    // The missing keys; for a barrier the key that identifies it.
     std::set<std::string> keys;
     bool barrier = false;
     size_t bytes = 0;
@@ -68,14 +69,15 @@ class TorchKeys {
   absl::Status BeginWait(uint64_t connection, std::vector<std::string> keys, bool barrier);
   void ListKeys(uint64_t connection);
 
-  // The number under the key plus `delta`, which is there then. INVALID_ARGUMENT: there is none.
+  // Computes the number under the key (0 if missing) plus `delta`. INVALID_ARGUMENT: it is not a
+  // number.
   absl::Status Increase(const std::string& key, int64_t delta, int64_t* sum);
   bool Exists(const std::string& key) const;
-  // Null: the key is missing.
+  // Returns null if the key is missing.
   SharedText ValueOf(const std::string& key) const;
-  absl::Status MayHold(size_t bytes) const;
-  // The key is there: whoever waited for it no longer does, or the first that waits for nothing
-  // else and those that do wait for others.
+  absl::Status CheckRoom(size_t bytes) const;
+  // The key exists now: ends the waits for which it was the last missing key. With `only_one` it
+  // ends only the first of these. Waits that miss other keys continue for those.
   void Wake(const std::string& key, bool only_one);
   void EndBarrier(const std::string& key);
   void EndWait(uint64_t ticket);

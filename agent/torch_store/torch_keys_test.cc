@@ -27,7 +27,7 @@ class TorchKeysTest : public ::testing::Test {
                   std::vector<std::string> values = {}, int64_t number = 0) {
     return keys_->Execute(connection, {op, std::move(keys), std::move(values), number});
   }
-  // What the operation answers to whoever asked.
+  // The answer to the operation.
   std::string Ask(uint64_t connection, TorchOp op, std::vector<std::string> keys,
                   std::vector<std::string> values = {}, int64_t number = 0) {
     EXPECT_OK(Do(connection, op, std::move(keys), std::move(values), number));
@@ -76,7 +76,7 @@ TEST_F(TorchKeysTest, AddKeepsDecimalText) {
   EXPECT_EQ(Ask(1, TorchOp::kGet, {"n"}), Text("-2"));
   EXPECT_OK(Do(1, TorchOp::kSet, {"t"}, {"text"}));
   EXPECT_THAT(Do(1, TorchOp::kAdd, {"t"}, {}, 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("holds no number")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not a number")));
   const int64_t most = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(Ask(1, TorchOp::kAdd, {"m"}, {}, most), Number(most));
   EXPECT_THAT(Do(1, TorchOp::kAdd, {"m"}, {}, 1), Not(IsOk()));
@@ -95,7 +95,7 @@ TEST_F(TorchKeysTest, AppendAndMany) {
   for (const char* key : {"a", "b", "c"}) EXPECT_THAT(list, HasSubstr(Text(key)));
 }
 
-// A value that is being sent is not changed by what follows.
+// A value that is being sent is not changed by later operations.
 TEST_F(TorchKeysTest, AppendLeavesWhatIsBeingRead) {
   SharedText reading;
   TorchKeys keys(&budget_,
@@ -117,7 +117,7 @@ TEST_F(TorchKeysTest, WaitForAllKeys) {
   EXPECT_TRUE(keys_->Waits(1));
   EXPECT_OK(Do(2, TorchOp::kAdd, {"b"}, {}, 1));
   EXPECT_EQ(Said(1), "");
-  // It was there: that counts, also when it has gone.
+  // The key existed once, which counts even if it has been deleted since.
   EXPECT_OK(Do(2, TorchOp::kDeleteKey, {"b"}));
   EXPECT_OK(Do(2, TorchOp::kCompareSet, {"c"}, {"", "v"}));
   EXPECT_EQ(Said(1), kZero);
@@ -140,7 +140,7 @@ TEST_F(TorchKeysTest, CancelWait) {
   EXPECT_EQ(Ask(1, TorchOp::kCancelWait, {}), kOne);
   EXPECT_OK(Do(2, TorchOp::kMultiSet, {"a", "b"}, {"1", "2"}));
   EXPECT_EQ(Said(1), "");
-  // The answer may have come before.
+  // The answer may have come before the cancellation.
   EXPECT_OK(Do(1, TorchOp::kWait, {"c"}));
   EXPECT_OK(Do(2, TorchOp::kSet, {"c"}, {"1"}));
   EXPECT_EQ(Ask(1, TorchOp::kCancelWait, {}), kZero + kOne);
@@ -195,7 +195,7 @@ TEST_F(TorchKeysTest, APushCountsForWhoWaitsForAnotherKeyToo) {
 TEST_F(TorchKeysTest, BarrierOfThree) {
   EXPECT_EQ(Ask(1, TorchOp::kBarrier, {"b"}, {}, 3), "");
   EXPECT_EQ(Ask(2, TorchOp::kBarrier, {"b"}, {}, 3), "");
-  // Its count is a key like others; who writes that opens nothing.
+  // Its count is a key like others; writing that key does not end the barrier.
   EXPECT_EQ(Ask(9, TorchOp::kGet, {"b"}), Text("2"));
   EXPECT_EQ(Said(1), "");
   EXPECT_EQ(Ask(3, TorchOp::kBarrier, {"b"}, {}, 3), kZero);
@@ -230,7 +230,8 @@ TEST_F(TorchKeysTest, ValidateIsNoOperation) {
   EXPECT_EQ(Ask(1, TorchOp::kPing, {}, {}, 7), rpc::LittleEndian32(7));
 }
 
-// Whatever is asked in whatever order, what is held is given back, and nobody is answered twice.
+// For any order of operations, all bytes are returned to the budget, and each call is answered
+// once.
 TEST_F(TorchKeysTest, AnyOrder) {
   uint64_t random = 1;
   const auto next = [&](uint64_t below) {

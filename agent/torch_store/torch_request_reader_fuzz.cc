@@ -1,17 +1,19 @@
-// A client of the agents' store: however its bytes come in pieces, the requests are the same.
+// Fuzzes the bytes of a client of the agents' store: however they are split, the requests must be
+// the same.
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agent/torch_store/torch_request_reader.h"
+#include "agent/torch_store/torch_request.h"
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace {
 
-// The requests of `bytes`, which come `piece` at a time, and "refused" in the end where one is.
+// Parses `bytes` in pieces of `piece` bytes; the result ends with "refused" if a request is
+// invalid.
 std::vector<std::string> Requests(absl::string_view bytes, size_t piece) {
   cadre::agent::TorchRequestReader reader;
   std::vector<std::string> requests;

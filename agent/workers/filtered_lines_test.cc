@@ -1,5 +1,3 @@
-#include "agent/workers/filtered_lines.h"
-
 #include <stdlib.h>
 #include <sys/mount.h>
 
@@ -7,11 +5,12 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "agent/workers/worker_outputs.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre::agent {
 namespace {
@@ -22,7 +21,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-// A busy machine may need several moments.
+// Retries, because a busy machine may need longer than one Drain().
 bool Drained(FilteredLines& lines) {
   for (int i = 0; i < 20; ++i) {
     if (lines.Drain()) return true;
@@ -39,7 +38,7 @@ TEST(FilteredLines, LinesWithOneOfTheTexts_AreWrittenOnceMore) {
   lines.Add("[apple:1] a pear\n", 10);
   EXPECT_TRUE(Drained(lines));
   EXPECT_EQ(TextOf(path), "[n:0] an apple\n[n:0] oranges\n");
-  // The next generation's.
+  // The file of the next generation.
   ASSERT_TRUE(lines.Open(path + ".2"));
   lines.Add("[n:0] apple\n", 6);
   EXPECT_TRUE(Drained(lines));
@@ -48,16 +47,16 @@ TEST(FilteredLines, LinesWithOneOfTheTexts_AreWrittenOnceMore) {
 }
 
 TEST(FilteredLines, AFileThatCouldNotBeOpenedInTime_GetsThoseThatComeLater) {
-  const auto disk = StandingFileSystem::Mount();
+  const auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   FilteredLines lines({"apple"});
-  (*disk)->StandStill();
+  (*disk)->Hang();
   for (const char* name : {"/1.log", "/2.log", "/3.log"}) {
     EXPECT_TRUE(lines.Open((*disk)->path() + name));
   }
   lines.Add("an apple\n", 0);
-  (*disk)->GoOn();
+  (*disk)->Resume();
   const std::string written = (*disk)->behind() + "/3.log";
   for (const MonoTime end = MonoNow() + absl::Seconds(20);
        TextOf(written).find("another") == std::string::npos && MonoNow() < end;) {
@@ -67,16 +66,16 @@ TEST(FilteredLines, AFileThatCouldNotBeOpenedInTime_GetsThoseThatComeLater) {
 }
 
 TEST(FilteredLines, NobodyWaitsForAFileSystemThatAnswersLate) {
-  const auto disk = StandingFileSystem::Mount();
+  const auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   FilteredLines lines({"apple"});
   ASSERT_TRUE(lines.Open((*disk)->path() + "/filtered_stdout.log"));
-  (*disk)->StandStill();
+  (*disk)->Hang();
   const MonoTime begin = MonoNow();
   lines.Add("an apple\n", 0);
-  EXPECT_LT(MonoNow() - begin, kStandsStillAfter);
-  (*disk)->GoOn();
+  EXPECT_LT(MonoNow() - begin, kFileTaskHungAfter);
+  (*disk)->Resume();
   EXPECT_TRUE(Drained(lines));
   EXPECT_EQ(TextOf((*disk)->behind() + "/filtered_stdout.log"), "an apple\n");
 }

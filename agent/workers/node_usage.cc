@@ -9,12 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "agent/workers/gpus.h"
+#include "agent/workers/node_hardware.h"
 
 namespace cadre::agent {
 namespace {
 
-// /proc/stat goes on with a number for each interrupt; its first line is all that is read.
+// Only the first line is read, because the rest of /proc/stat has a number for each interrupt.
 std::string FirstLineOf(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -28,7 +28,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-// "MemTotal:  16374044 kB"
+// Parses a line like "MemTotal:  16374044 kB".
 std::optional<uint64_t> BytesOf(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
   uint64_t kilobytes = 0;
@@ -42,7 +42,8 @@ std::optional<uint64_t> BytesOf(absl::string_view line) {
 
 std::optional<CpuTimes> ParseCpuTimes(absl::string_view stat) {
   const absl::string_view line = stat.substr(0, stat.find('\n'));
-  // cpu user nice system idle iowait irq softirq steal; what guests use is among user and nice.
+  // The words are: cpu user nice system idle iowait irq softirq steal. The time of guests is
+  // contained in user and nice.
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
   if (words.size() < 5 || words[0] != "cpu") return std::nullopt;
   CpuTimes times;

@@ -1,5 +1,5 @@
-// How busy this node is: its processors and memory as /proc tells, and the GPUs that its workers
-// may use as the driver does.
+// Measures the load of this node: its CPUs and memory from /proc, and the GPUs that its workers may
+// use from the driver.
 #ifndef CADRE_AGENT_WORKERS_NODE_USAGE_H_
 #define CADRE_AGENT_WORKERS_NODE_USAGE_H_
 
@@ -18,32 +18,33 @@ namespace cadre::agent {
 
 inline constexpr absl::Duration kUsageInterval = absl::Seconds(5);
 
-// Of all processors since the machine started, in ticks.
+// The time of all CPUs since boot, in ticks.
 struct CpuTimes {
   uint64_t busy = 0;
   uint64_t all = 0;
 };
 
-// Of /proc/stat and /proc/meminfo. nullopt: the text is none of theirs. Pure.
+// Parse the text of /proc/stat and /proc/meminfo. nullopt or false: the text has another format.
+// Pure.
 std::optional<CpuTimes> ParseCpuTimes(absl::string_view stat);
 bool ParseMemory(absl::string_view meminfo, v1::NodeUsage* usage);
 
-// Measures every few seconds on a thread of its own: a driver that does not answer keeps nobody
-// waiting. One thread.
+// Measures at an interval on its own thread, so that a driver that does not answer blocks only that
+// thread. For use by one thread.
 class UsageWatch {
  public:
-  // `proc`: where /proc is, but for a test. `interval`: between two measurements.
+  // `proc` differs in tests only. `interval` is the time between two measurements.
   explicit UsageWatch(std::string proc = "/proc", absl::Duration interval = kUsageInterval);
   ~UsageWatch();
 
-  // What was measured since the last call, if anything was.
+  // The measurement made since the last call, if any.
   std::optional<v1::NodeUsage> Poll(MonoTime now);
 
  private:
   struct State;
 
   const absl::Duration interval_;
-  const std::shared_ptr<State> state_;  // the thread's while it measures
+  const std::shared_ptr<State> state_;  // used by thread_ while it measures
   MonoTime due_;
   FileThread thread_{{}};
 };

@@ -27,15 +27,15 @@ class RunLogsTest : public ::testing::Test {
 
 TEST_F(RunLogsTest, NamesOfTheJobLeadToTheNewestRun) {
   RunLogs logs(root_, "j");
-  logs.Enter("1Z", 1);
+  logs.SetGeneration("1Z", 1);
   ASSERT_OK(MakeDirectories(logs.GenerationPath()));
   ASSERT_OK(logs.LinkGeneration());
   ASSERT_OK(WriteVerdict(logs.RunPath(), v1::Verdict(), {}));
   ASSERT_TRUE(Exists("generation_1"));
   ASSERT_TRUE(Exists("verdict.json"));
 
-  logs.Enter("2Z", 1);
-  EXPECT_THAT(logs.ForgetEarlierRuns(), IsEmpty());
+  logs.SetGeneration("2Z", 1);
+  EXPECT_THAT(logs.UnlinkEarlierRuns(), IsEmpty());
   EXPECT_FALSE(Exists("generation_1"));
   EXPECT_FALSE(Exists("verdict.json"));
   EXPECT_TRUE(Exists("run_1Z/verdict.json"));
@@ -46,11 +46,11 @@ TEST_F(RunLogsTest, NamesOfTheJobLeadToTheNewestRun) {
 
 TEST_F(RunLogsTest, ARankThatGoesOnIsFoundInTheNewGeneration) {
   RunLogs logs(root_, "j");
-  logs.Enter("1Z", 1);
+  logs.SetGeneration("1Z", 1);
   ASSERT_OK(MakeDirectories(logs.RankPath(0, "")));
   ASSERT_OK(WriteFile(logs.RankPath(0, "stdout.log"), "out"));
   const std::string first = RankDirectory(logs.RunPath(), 1, 0);
-  logs.Enter("1Z", 2);
+  logs.SetGeneration("1Z", 2);
   ASSERT_OK(MakeDirectories(logs.RankPath(3, "")));
   logs.LinkRank(3, first);
   EXPECT_TRUE(Exists("run_1Z/generation_2/rank_3/stdout.log"));
@@ -64,20 +64,20 @@ TEST_F(RunLogsTest, AnotherNodesVerdictIsKept_AnEarlierRunsIsNot) {
   const RunLogs logs(root_, "j");
   Exit exit = {};
   exit.status = 69;
-  EXPECT_THAT(logs.LeaveExitFiles("n", exit), IsEmpty());
+  EXPECT_THAT(logs.WriteExitFiles("n", exit), IsEmpty());
   const std::string own = VerdictMark(root_, "j");
   EXPECT_NE(own, first);
   ASSERT_OK(WriteVerdict(root_ + "/j", earlier, {}));
   const std::string others = VerdictMark(root_, "j");
   EXPECT_NE(own, others);
-  EXPECT_THAT(logs.LeaveExitFiles("n", exit), IsEmpty());
+  EXPECT_THAT(logs.WriteExitFiles("n", exit), IsEmpty());
   EXPECT_EQ(VerdictMark(root_, "j"), others);
 }
 
 TEST_F(RunLogsTest, WithoutADirectoryNothingIsKept) {
   RunLogs logs("", "j");
-  logs.Enter("1Z", 1);
-  EXPECT_THAT(logs.ForgetEarlierRuns(), IsEmpty());
+  logs.SetGeneration("1Z", 1);
+  EXPECT_THAT(logs.UnlinkEarlierRuns(), IsEmpty());
   EXPECT_OK(logs.LinkGeneration());
   EXPECT_EQ(logs.RankPath(0, "evidence.txt"), "");
   EXPECT_EQ(logs.GenerationPath(), "");
@@ -85,9 +85,9 @@ TEST_F(RunLogsTest, WithoutADirectoryNothingIsKept) {
 
 TEST_F(RunLogsTest, WhatCannotBeRemovedIsSaid) {
   RunLogs logs(root_, "j");
-  logs.Enter("1Z", 1);
+  logs.SetGeneration("1Z", 1);
   ASSERT_OK(MakeDirectories(root_ + "/j/verdict.json"));
-  EXPECT_EQ(logs.ForgetEarlierRuns().size(), 1u);
+  EXPECT_EQ(logs.UnlinkEarlierRuns().size(), 1u);
 }
 
 }  // namespace

@@ -4,18 +4,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/exit_report.h"
+#include "agent/workers/exit_report.h"
 #include "agent/workers/worker_start.h"
 #include "base/check.h"
 
 namespace cadre::agent {
 
-// None that an agent which takes over would not know of.
+// None with an adopt timeout, since an agent that adopts the workers would not know of them.
 size_t StandbysWanted(const v1::RestartPolicy& restart, const WorkerOptions& options,
                       absl::Duration adopt_timeout, size_t workers) {
   const bool wanted = restart.has_standby() ? restart.standby() : restart.in_place();
   if (!wanted || adopt_timeout > absl::ZeroDuration()) return 0;
-  if (!options.env_style.empty()) return 0;  // its variables are part of no assignment
+  if (!options.env_style.empty()) return 0;  // its variables are not part of an assignment
   return restart.in_place() ? 1 : workers;
 }
 
@@ -51,7 +51,7 @@ std::vector<supervisor::StartFrame> Standbys::Start(MonoTime now,
   return frames;
 }
 
-std::optional<Standby> Standbys::Take(uint64_t group) {
+std::optional<Standby> Standbys::Remove(uint64_t group) {
   const auto found = standbys_.find(group);
   if (found == standbys_.end()) return std::nullopt;
   Standby standby = std::move(found->second);
@@ -61,9 +61,9 @@ std::optional<Standby> Standbys::Take(uint64_t group) {
 
 std::string StandbyEnded(const Standby& standby, const supervisor::ExitedFrame& exited,
                          bool has_logs) {
-  return absl::StrCat("a process that stood by for a worker that is lost ", HowItEnded(exited),
-                      has_logs ? "; its logs: " + standby.directory : "",
-                      "; --standby no does without");
+  return absl::StrCat("a standby process, which would replace a lost worker, ", HowItEnded(exited),
+                      has_logs ? "; its logs are in " + standby.directory : "",
+                      "; --set restart.standby=false runs the job without standby processes");
 }
 
 }  // namespace cadre::agent

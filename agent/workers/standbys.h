@@ -1,5 +1,5 @@
-// Processes of the program beyond the node's workers, which stand by for those that a failure ends
-// (agent/supervisor/standby.h). The core and the server know nothing of them. Pure; one thread.
+// Standby processes: extra processes of the program that replace workers ended by a failure
+// (agent/supervisor/start.h). The core and the server know nothing of them. Pure; one thread.
 #ifndef CADRE_AGENT_WORKERS_STANDBYS_H_
 #define CADRE_AGENT_WORKERS_STANDBYS_H_
 
@@ -19,7 +19,7 @@
 
 namespace cadre::agent {
 
-// After the workers have begun: those that start with them have the processors first.
+// Standbys are started this long after the workers, so as not to compete with them for CPUs.
 inline constexpr absl::Duration kStandbyDelay = absl::Seconds(2);
 
 struct Standby {
@@ -27,28 +27,28 @@ struct Standby {
   std::string directory;  // of its log files
 };
 
-// How many a node of so many workers keeps.
+// The number of standbys for a node with this many workers.
 size_t StandbysWanted(const v1::RestartPolicy& restart, const WorkerOptions& options,
                       absl::Duration adopt_timeout, size_t workers);
 
 class Standbys {
  public:
-  // For the generation that begins now `wanted` are to be there, started like `frame`; none where
-  // the generation's workers are started differently. `first_rank` numbers their directories, so
-  // that nodes which share the log directory have files of their own.
+  // Sets the target for the new generation: `wanted` standbys, started like `frame`; none if the
+  // generation's workers are started differently. `first_rank` numbers their directories, so that
+  // nodes which share the log directory do not collide.
   void Begin(std::optional<supervisor::StartFrame> frame, size_t wanted, uint32_t first_rank);
-  // The generation is over: none is started for it any more.
+  // The generation is over: no standby is started for it any more.
   void End() { pending_ = false; }
 
-  // The frames of those to start now, each with a group of `take_group`. To be called from time to
-  // time once the generation's workers have shown that they use the worker runtime.
+  // The frames of the standbys to start now, each with a group of `take_group`. Called periodically
+  // once the generation's workers have shown that they use the worker runtime.
   std::vector<supervisor::StartFrame> Start(MonoTime now, const std::string& progress_directory,
                                             const std::function<uint64_t()>& take_group);
 
-  // The one that was this group stands by no more: it is a worker, or has ended. nullopt: it was
-  // none of them. In its place another one is started with the next generation.
-  std::optional<Standby> Take(uint64_t group);
-  // All have ended.
+  // Removes the standby with this group, because it has become a worker or has ended. nullopt: the
+  // group is no standby's. It is replaced in the next generation.
+  std::optional<Standby> Remove(uint64_t group);
+  // All of them have ended.
   void Clear() { standbys_.clear(); }
 
  private:
@@ -56,11 +56,11 @@ class Standbys {
   std::optional<supervisor::StartFrame> frame_;
   size_t wanted_ = 0;
   uint32_t first_rank_ = 0;
-  bool pending_ = false;  // none was started in this generation so far
+  bool pending_ = false;  // none has been started in this generation yet
   MonoTime start_at_ = MonoTime::Never();
 };
 
-// Says that one has ended, and why that is of interest.
+// A message that a standby has ended, and why that matters.
 std::string StandbyEnded(const Standby& standby, const supervisor::ExitedFrame& exited,
                          bool has_logs);
 

@@ -58,17 +58,17 @@ TEST_F(StandbysTest, TheNextGenerationReplacesWhatIsMissing) {
   standbys_.Begin(Worker(), 2, 0);
   Start(absl::ZeroDuration());
   ASSERT_THAT(Start(kStandbyDelay), SizeIs(2));
-  EXPECT_FALSE(standbys_.Take(9).has_value());
-  const auto taken = standbys_.Take(11);
+  EXPECT_FALSE(standbys_.Remove(9).has_value());
+  const auto taken = standbys_.Remove(11);
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(taken->progress_file, "/pages/standby-11");
   EXPECT_EQ(taken->directory, "/logs/j/generation_3/standby_0");
-  EXPECT_FALSE(standbys_.Take(11).has_value());
+  EXPECT_FALSE(standbys_.Remove(11).has_value());
   standbys_.Begin(Worker(), 2, 0);
   Start(absl::Seconds(10));
   EXPECT_THAT(Start(absl::Seconds(10) + kStandbyDelay), SizeIs(1));
   standbys_.Clear();
-  EXPECT_FALSE(standbys_.Take(12).has_value());
+  EXPECT_FALSE(standbys_.Remove(12).has_value());
 }
 
 TEST(StandbysWantedTest, OneInPlace_ElseAsManyAsWorkers) {
@@ -92,10 +92,11 @@ TEST(StandbyEndedTest, SaysHowAndWhereItsLogsAre) {
   exited.signal = 11;
   const Standby standby = {"/pages/standby-1", "/logs"};
   EXPECT_THAT(StandbyEnded(standby, exited, true),
-              HasSubstr("by signal 11 (SIGSEGV); its logs: /logs;"));
+              HasSubstr("by signal 11 (SIGSEGV); its logs are in /logs;"));
   exited.signal = 0;
   exited.exit_code = 3;
-  EXPECT_THAT(StandbyEnded(standby, exited, false), HasSubstr("with status 3; --standby no"));
+  EXPECT_THAT(StandbyEnded(standby, exited, false),
+              HasSubstr("with status 3; --set restart.standby=false"));
 }
 
 }  // namespace

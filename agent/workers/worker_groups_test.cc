@@ -50,7 +50,7 @@ TEST(WorkerGroupsTest, KeptWorkersGoOn_AndEndAlone) {
   // One of them is not kept after all.
   EXPECT_THAT(groups.Stop({0}), ElementsAre(one));
   EXPECT_FALSE(groups.Stopped());
-  // The next generation does not wait for its end.
+  // The next generation does not wait until it is gone.
   groups.Begin({0});
   EXPECT_THAT(groups.all(), ElementsAre(testing::Pair(zero, 0u)));
   EXPECT_NE(Start(groups, 1), one);

@@ -5,17 +5,24 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
+#include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cadre::agent {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
 
 class PrepareWorkersTest : public testing::Test {
  protected:
@@ -146,7 +153,7 @@ TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
   EXPECT_EQ(standby.error_file, directory + "/error.json");
   EXPECT_THAT(standby.environment, testing::IsSupersetOf({"CADRE_PROGRESS_FILE=/run/touch",
                                                           "HOME=/home/u", "CADRE_JOB=mnist"}));
-  // What it lacks it is told with its place.
+  // The variables that it lacks are sent with its assignment.
   std::set<std::string> names;
   for (const std::string& entry : standby.environment) {
     EXPECT_TRUE(names.insert(entry.substr(0, entry.find('='))).second) << entry;
@@ -162,7 +169,7 @@ TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
 }
 
 TEST_F(PrepareWorkersTest, NothingStandsBy_WhereTheLocalRankDecidesHowAProcessStarts) {
-  // --gpu=${local_rank}
+  // The arguments differ: --gpu=${local_rank}.
   auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   EXPECT_FALSE(StandbyFor(*frames).has_value());
@@ -171,6 +178,247 @@ TEST_F(PrepareWorkersTest, NothingStandsBy_WhereTheLocalRankDecidesHowAProcessSt
   frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   EXPECT_FALSE(StandbyFor(*frames).has_value());
+}
+
+// The second of three nodes: ranks 2 to 4 of 7.
+WorkerEnvironmentOptions SecondNode() {
+  WorkerEnvironmentOptions options;
+  options.job = "mnist";
+  options.generation = 4;
+  options.assign.set_node_rank(1);
+  options.assign.set_nodes(3);
+  options.assign.set_first_rank(2);
+  options.assign.set_local_world_size(3);
+  options.assign.set_world_size(7);
+  options.assign.set_master_addr("10.0.0.1");
+  options.assign.set_master_port(29600);
+  options.assign.set_restart_count(2);
+  options.assign.set_max_restarts(5);
+  options.socket = "/run/a/socket";
+  options.token_file = "/run/a/token";
+  return options;
+}
+
+std::map<std::string, std::string> Environment(const WorkerEnvironmentOptions& options,
+                                               uint32_t local_rank) {
+  const auto built = BuildWorkerEnvironment(options, local_rank, "/logs/error.json");
+  EXPECT_OK(built);
+  std::map<std::string, std::string> variables;
+  for (const std::string& entry : built.value_or(std::vector<std::string>{})) {
+    variables.insert(absl::StrSplit(entry, absl::MaxSplits('=', 1)));
+  }
+  return variables;
+}
+
+TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
+  const std::map<std::string, std::string> expected = {
+      {"CADRE_AGENT", "/run/a/socket"},
+      {"CADRE_CHECKPOINT_FILE", "/run/a/checkpoint.4"},
+      {"CADRE_CHECKPOINT_MEMORY", "/run/a/memory"},
+      {"CADRE_ENCRYPT", "0"},
+      {"CADRE_GENERATION", "4"},
+      {"CADRE_JOB", "mnist"},
+      {"CADRE_PROGRESS_FILE", "/run/a/progress_4_3.touch"},
+      {"CADRE_STACK_FILE", "/run/a/stacks_4_3.txt"},
+      {"CADRE_TOKEN_FILE", "/run/a/token"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "3"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "3"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "29600"},
+      {"NODE_RANK", "1"},
+      {"OMP_NUM_THREADS", "1"},
+      {"RANK", "3"},
+      {"ROLE_NAME", "default"},
+      {"ROLE_RANK", "3"},
+      {"ROLE_WORLD_SIZE", "7"},
+      {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
+      {"TORCHELASTIC_MAX_RESTARTS", "5"},
+      {"TORCHELASTIC_RESTART_COUNT", "2"},
+      {"TORCHELASTIC_RUN_ID", "mnist"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"WORLD_SIZE", "7"},
+  };
+  EXPECT_EQ(Environment(SecondNode(), 1), expected);
+}
+
+// The launcher's own numbers are those of the single task of its node.
+TEST(BuildWorkerEnvironment, InAJobOfSlurmsItsNumbersAreTheWorkers) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"SLURM_JOB_ID=77", "SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NTASKS=3"};
+  const auto environment = Environment(options, 2);
+  EXPECT_THAT(environment, Contains(Pair("SLURM_PROCID", "4")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_LOCALID", "2")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_NODEID", "1")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_NTASKS", "7")));
+  // Every variable that is set must be listed as one that differs between workers.
+  for (const auto& [name, value] : environment) {
+    if (name.rfind("SLURM_", 0) == 0) {
+      EXPECT_EQ(IsLauncherStyleVariable(name), name != "SLURM_JOB_ID") << name;
+    }
+  }
+  // A value in the job's spec has precedence.
+  (*options.spec.mutable_env())["SLURM_PROCID"] = "9";
+  EXPECT_THAT(Environment(options, 2), Contains(Pair("SLURM_PROCID", "9")));
+  // Outside Slurm none is set.
+  EXPECT_THAT(Environment(SecondNode(), 0), Not(Contains(Key("SLURM_PROCID"))));
+}
+
+TEST(BuildWorkerEnvironment, WhereTheAgentServesPyTorchsStore) {
+  WorkerEnvironmentOptions options = SecondNode();
+  // Inherited from another job, in a worker of which this launcher was started.
+  options.base = {"CADRE_TORCH_STORE=10.0.0.9:1"};
+  EXPECT_THAT(Environment(options, 1), Not(Contains(Key("CADRE_TORCH_STORE"))));
+  options.agent_store = true;
+  EXPECT_THAT(Environment(options, 1), Contains(Pair("CADRE_TORCH_STORE", "10.0.0.1:29600")));
+  EXPECT_THAT(Environment(options, 1), Contains(Pair("TORCHELASTIC_USE_AGENT_STORE", "True")));
+}
+
+TEST(BuildWorkerEnvironment, TheJobSaysWhetherItsWorkersEncrypt) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"CADRE_ENCRYPT=0"};
+  options.spec.set_encrypt(true);
+  EXPECT_THAT(Environment(options, 0), Contains(Pair("CADRE_ENCRYPT", "1")));
+}
+
+TEST(BuildWorkerEnvironment, InheritedValues_GiveWayOnlyToTheWorkersOwn) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"RANK=99",
+                  "SLURM_PROCID=98",
+                  "OMP_NUM_THREADS=8",
+                  "PATH=/bin",
+                  "A=x=y",
+                  "TORCH_NCCL_ASYNC_ERROR_HANDLING=3",
+                  "broken",
+                  "=odd"};
+  const auto variables = Environment(options, 0);
+  EXPECT_THAT(variables, Contains(Pair("RANK", "2")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_PROCID", "98")));
+  EXPECT_THAT(variables, Contains(Pair("OMP_NUM_THREADS", "8")));
+  EXPECT_THAT(variables, Contains(Pair("PATH", "/bin")));
+  EXPECT_THAT(variables, Contains(Pair("A", "x=y")));
+  EXPECT_THAT(variables, Contains(Pair("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")));
+  EXPECT_THAT(variables, Not(Contains(Key(""))));
+}
+
+TEST(BuildWorkerEnvironment, SpecEnv_WinsOverInherited_NotOverTheWorkersOwn) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"NCCL_DEBUG=INFO"};
+  (*options.spec.mutable_env())["NCCL_DEBUG"] = "WARN";
+  (*options.spec.mutable_env())["WORLD_SIZE"] = "1";
+  options.spec.set_role("trainer");
+  const auto variables = Environment(options, 0);
+  EXPECT_THAT(variables, Contains(Pair("NCCL_DEBUG", "WARN")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "7")));
+  EXPECT_THAT(variables, Contains(Pair("ROLE_NAME", "trainer")));
+}
+
+TEST(BuildWorkerEnvironment, NodesOfSeveralRoles_CountWithinTheirOwn) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.assign.set_role_first_rank(1);
+  options.assign.set_role_world_size(3);
+  const auto variables = Environment(options, 1);
+  EXPECT_THAT(variables, Contains(Pair("ROLE_RANK", "2")));
+  EXPECT_THAT(variables, Contains(Pair("ROLE_WORLD_SIZE", "3")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "7")));
+}
+
+TEST(BuildWorkerEnvironment, ARunIdOfTheUsers_IsShownAsItWasWritten) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.workers.run_id = "My_Job 1";
+  const auto variables = Environment(options, 0);
+  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_RUN_ID", "My_Job 1")));
+  EXPECT_THAT(variables, Contains(Pair("CADRE_JOB", "mnist")));
+}
+
+TEST(BuildWorkerEnvironment, WhatItAlwaysSets_IsTheWorkersOwn) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"OMP_NUM_THREADS=2", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  for (const auto& [name, value] : Environment(options, 0)) {
+    const bool inherited = name == "OMP_NUM_THREADS" || name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    EXPECT_EQ(IsReservedVariable(name), !inherited) << name << "=" << value;
+  }
+  EXPECT_TRUE(IsReservedVariable("CADRE_PROGRESS_FD"));
+  EXPECT_FALSE(IsReservedVariable("CADRE_CPU_BACKEND"));
+}
+
+TEST(BuildWorkerEnvironment, OneWorkerOnTheNode_LeavesThreadsAlone) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.assign.set_local_world_size(1);
+  EXPECT_THAT(Environment(options, 0), Not(Contains(Key("OMP_NUM_THREADS"))));
+}
+
+TEST(BuildWorkerEnvironment, Styles_SpellTheSameNumbers) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.workers.env_style = "slurm, mpi";
+  options.base = {"SLURM_PROCID=98", "SLURM_STEP_TASKS_PER_NODE=1(x2)"};
+  const auto variables = Environment(options, 2);
+  EXPECT_THAT(variables, Contains(Pair("SLURM_PROCID", "4")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_LOCALID", "2")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_NTASKS", "7")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_NODEID", "1")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_GTIDS", "2,3,4")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_SRUN_COMM_HOST", variables.at("MASTER_ADDR"))));
+  EXPECT_THAT(variables, Not(Contains(Key("SLURM_STEP_TASKS_PER_NODE"))));
+  EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_RANK", "4")));
+  EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_SIZE", "7")));
+  EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_LOCAL_RANK", "2")));
+  EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_LOCAL_SIZE", "3")));
+}
+
+TEST(BuildWorkerEnvironment, UnknownStyle_IsRefusedByName) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.workers.env_style = "slurm,lsf";
+  EXPECT_THAT(BuildWorkerEnvironment(options, 0, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("lsf")));
+}
+
+TEST(BuildWorkerEnvironment, OwnGpus_IndexTheVisibleOnes) {
+  struct Case {
+    const char* inherited;
+    uint32_t each;
+    uint32_t local_rank;
+    const char* expected;
+  };
+  for (const Case& c :
+       {Case{nullptr, 0, 1, "1"}, Case{nullptr, 2, 1, "2,3"}, Case{"4,5,6", 1, 2, "6"},
+        Case{"GPU-a, GPU-b", 1, 1, "GPU-b"}, Case{"7,6,5,4", 2, 1, "5,4"}}) {
+    WorkerEnvironmentOptions options = SecondNode();
+    options.workers.gpus_per_worker_own = true;
+    options.spec.mutable_resources()->set_gpus_per_worker(c.each);
+    if (c.inherited != nullptr) {
+      options.base = {std::string("CUDA_VISIBLE_DEVICES=") + c.inherited};
+    }
+    const auto variables = Environment(options, c.local_rank);
+    EXPECT_THAT(variables, Contains(Pair("CUDA_VISIBLE_DEVICES", c.expected)));
+    EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", std::to_string(c.local_rank))));
+  }
+}
+
+TEST(BuildWorkerEnvironment, VirtualLocalRank_IsZeroWithOneGpu) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.workers.virtual_local_rank = true;
+  const auto variables = Environment(options, 2);
+  EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "0")));
+  EXPECT_THAT(variables, Contains(Pair("CUDA_VISIBLE_DEVICES", "2")));
+}
+
+TEST(BuildWorkerEnvironment, TooFewVisibleGpus_SaysSo) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.workers.gpus_per_worker_own = true;
+  options.base = {"CUDA_VISIBLE_DEVICES=3"};
+  EXPECT_THAT(BuildWorkerEnvironment(options, 1, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("names only 1")));
+}
+
+TEST(BuildWorkerArguments, Macro_IsSubstitutedEverywhere) {
+  v1::JobSpec spec;
+  for (const char* word : {"train", "--device=${local_rank}", "${local_rank}${local_rank}", "$x"}) {
+    spec.add_command(word);
+  }
+  EXPECT_THAT(BuildWorkerArguments(spec, 3), ElementsAre("train", "--device=3", "33", "$x"));
 }
 
 }  // namespace

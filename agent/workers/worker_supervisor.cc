@@ -27,7 +27,7 @@ bool WorkerSupervisor::Send(const supervisor::Frame& frame, MonoTime now) {
 
 absl::StatusOr<std::vector<supervisor::Frame>> WorkerSupervisor::Read() {
   if (!exists()) return std::vector<supervisor::Frame>();
-  // Where nothing can be written, reading says why.
+  // If the write fails, reading reports why.
   if (client_->WantsWrite()) client_->Flush().IgnoreError();
   absl::StatusOr<std::vector<supervisor::Frame>> frames = client_->Read();
   if (!frames.ok()) return frames;
@@ -64,8 +64,8 @@ void WorkerSupervisor::ContinueIfStopped() {
   if (!stopped.empty()) display_.Line(stopped);
 }
 
-void WorkerSupervisor::LetGo() {
-  if (exists()) client_->LetGo();
+void WorkerSupervisor::Release() {
+  if (exists()) client_->Release();
 }
 
 }  // namespace cadre::agent

@@ -1,5 +1,4 @@
-// The supervisor of this node's workers, and the one that takes its place when it is lost. One
-// thread.
+// The supervisor of this node's workers, including its replacement when it is lost. One thread.
 #ifndef CADRE_AGENT_WORKERS_WORKER_SUPERVISOR_H_
 #define CADRE_AGENT_WORKERS_WORKER_SUPERVISOR_H_
 
@@ -11,7 +10,6 @@
 #include "agent/display.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/leftovers.h"
 #include "base/clock.h"
 #include "base/time.h"
 
@@ -21,31 +19,31 @@ class WorkerSupervisor {
  public:
   WorkerSupervisor(std::unique_ptr<supervisor::Client> client, Display& display);
 
-  // False: it is lost for good.
+  // Returns false if it is lost for good.
   bool exists() const { return client_ != nullptr; }
-  // Why, once it is.
+  // The reason, once it is lost.
   const std::string& why_lost() const { return why_lost_; }
-  // Readable when Read should be called; -1 where there is none.
+  // Readable when Read should be called; -1 if there is no supervisor.
   int fd() const { return exists() ? client_->fd() : -1; }
   bool WantsWrite() const { return exists() && client_->WantsWrite(); }
-  // As supervisor::Client has it; only where there is one.
+  // As supervisor::Client::frames_version; requires exists().
   uint32_t frames_version() const { return client_->frames_version(); }
 
-  // False: it is lost for good by this, because it does not take what it is sent. That it is gone
-  // is found by Read.
+  // Returns false if the supervisor is now lost for good because it does not read. Whether it is
+  // gone is found by Read.
   [[nodiscard]] bool Send(const supervisor::Frame& frame, MonoTime now = MonoNow());
   // UNAVAILABLE: it is gone, and its workers with it; call Replace.
   absl::StatusOr<std::vector<supervisor::Frame>> Read();
-  // Starts another one in its place, if it had started a worker before: one that cannot even do
-  // that has no better successor. False: it is lost for good.
+  // Starts another supervisor, if this one had started a worker before: otherwise another one would
+  // fail too. Returns false if it is lost for good.
   bool Replace(const std::string& how);
-  // Kills once more what the replaced one has left, and returns what SIGKILL has not ended.
+  // Kills the replaced supervisor's processes again, and returns those that SIGKILL has not ended.
   std::vector<supervisor::RemainsFrame> KillLeftovers();
 
-  // Somebody may have stopped it.
+  // Continues the supervisor if it was stopped by a signal.
   void ContinueIfStopped();
-  // As supervisor::Client has it: workers go on, or are killed.
-  void LetGo();
+  // As in supervisor::Client: Release leaves the workers running, Close kills them.
+  void Release();
   void Close() { client_.reset(); }
 
  private:

@@ -1,4 +1,4 @@
-// With real supervisors, which are killed.
+// WorkerSupervisor with real supervisors, which are killed.
 #include "agent/workers/worker_supervisor.h"
 
 #include <poll.h>
@@ -29,7 +29,7 @@ class WorkerSupervisorTest : public ::testing::Test {
     supervisor_ = std::make_unique<WorkerSupervisor>(*std::move(client), display_);
   }
 
-  // Frames until one of this kind has come, or the status that ended it.
+  // Reads frames until one of this kind has come; returns the error if reading fails.
   template <typename Wanted>
   absl::Status Until() {
     for (;;) {
@@ -80,7 +80,7 @@ TEST_F(WorkerSupervisorTest, OneThatStartedNothingIsNot) {
   EXPECT_TRUE(supervisor_->Send(supervisor::StopFrame{1, 0})) << "it is known to be lost";
   EXPECT_OK(supervisor_->Read());
   supervisor_->ContinueIfStopped();
-  supervisor_->LetGo();
+  supervisor_->Release();
 }
 
 TEST_F(WorkerSupervisorTest, OneThatTakesNothingIsLost) {
@@ -89,7 +89,7 @@ TEST_F(WorkerSupervisorTest, OneThatTakesNothingIsLost) {
   large.environment = {std::string(3 << 20, 'x')};
   const MonoTime now = MonoNow();
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(supervisor_->Send(large, now)) << "it may read yet";
-  EXPECT_FALSE(supervisor_->Send(large, now + supervisor::kTakesNothingLimit));
+  EXPECT_FALSE(supervisor_->Send(large, now + supervisor::kSupervisorStallTimeout));
   EXPECT_FALSE(supervisor_->exists());
   EXPECT_THAT(display_.own, HasSubstr("cannot give orders to cadre-supervisor"));
   EXPECT_THAT(supervisor_->why_lost(), HasSubstr("does not read"));

@@ -10,7 +10,7 @@ namespace cadre {
 
 bool Executor::Enter() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (options_.due == nullptr || runner_ != Runner::kNobody || woken_ || !tasks_.empty()) {
+  if (options_.due == nullptr || runner_ != Runner::kNone || woken_ || !tasks_.empty()) {
     return false;
   }
   runner_ = Runner::kPoster;
@@ -32,9 +32,9 @@ bool Executor::NextForPoster(MonoTime due, Task* next) {
     load_.bytes -= next->bytes;
     return true;
   }
-  runner_ = Runner::kNobody;
+  runner_ = Runner::kNone;
   if (!tasks_.empty()) WakeLoop();
-  // Take may wait for this.
+  // Take may be waiting for the turn.
   if (woken_) changed_.notify_one();
   return false;
 }
@@ -60,7 +60,7 @@ bool Executor::AddLocked(Task&& task, const Load& room) {
     load_.bytes += task.bytes;
   }
   tasks_.push_back(std::move(task));
-  // A poster that has the turn looks here when it is done.
+  // A poster that has the turn checks for tasks when it is done.
   if (runner_ != Runner::kPoster) WakeLoop();
   return true;
 }
@@ -73,7 +73,7 @@ Executor::Load Executor::load() const {
 void Executor::Rest(MonoTime until) {
   const std::lock_guard<std::mutex> lock(mutex_);
   rests_until_ = until;
-  runner_ = Runner::kNobody;
+  runner_ = Runner::kNone;
 }
 
 void Executor::Await(MonoTime until) {

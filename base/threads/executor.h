@@ -1,7 +1,7 @@
-// Runs tasks one at a time and in the order in which they came, as a state machine without locks
-// needs it. One thread, the loop, is there for them. A task that comes while the loop rests and
-// nothing else runs or waits is run by its poster instead: waking another thread takes longer than
-// most tasks do.
+// Runs tasks one at a time and in the order in which they were posted, as a state machine without
+// locks needs it. One thread, the loop, runs them. If the loop rests (waits) and no other task runs
+// or waits, the poster runs its task itself, because waking another thread takes longer than most
+// tasks.
 #ifndef CADRE_BASE_THREADS_EXECUTOR_H_
 #define CADRE_BASE_THREADS_EXECUTOR_H_
 
@@ -24,21 +24,22 @@ class Executor {
  public:
   struct Task {
     absl::AnyInvocable<void()> run;
-    // A poster that is at it runs this too; otherwise it is left to the loop.
+    // The poster that has the turn may run this task too; otherwise only the loop may.
     bool anywhere = false;
-    // Tasks of no bytes are not counted: their number is bounded by something else.
+    // Tasks of 0 bytes are not counted: something else bounds their number.
     size_t bytes = 0;
   };
-  // Tasks that wait, or that may wait, and their bytes; any number unless said.
+  // A number of waiting tasks and their bytes, or a limit for them; unlimited by default.
   struct Load {
     size_t tasks = std::numeric_limits<size_t>::max();
     size_t bytes = std::numeric_limits<size_t>::max();
   };
   struct Options {
-    // When the loop has to be back though nothing was posted; asked by posters that have run a
-    // task. Without it all tasks are the loop's.
+    // Returns when the loop must run next even if nothing is posted; posters call it after they
+    // have run a task. Without it the loop runs all tasks.
     std::function<MonoTime()> due;
-    // Wakes a loop that does not wait in Await. Called with a lock held: it must not call back.
+    // Wakes a loop that does not wait in Await. It is called with a lock held and must not call
+    // back.
     std::function<void()> wake;
   };
 
@@ -48,50 +49,50 @@ class Executor {
 
   // --- on any thread ---
 
-  // Whether the caller runs its task itself, now, and calls Leave after it. That runs more if it
-  // came meanwhile and may run anywhere.
+  // If it returns true, the caller must run its task now and call Leave after it. Leave also runs
+  // tasks that were posted meanwhile and have `anywhere` set.
   bool Enter() ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
-  // False: more would wait than `room` allows, or Close was called; the task is destroyed.
+  // Returns false, and destroys the task, if more than `room` would wait or Close was called.
   bool Add(Task task, const Load& room) ABSL_LOCKS_EXCLUDED(mutex_);
   bool Add(Task task) { return Add(std::move(task), Load()); }
-  // As Add of one after another, but under one lock: the loop, which would else begin with the
-  // first of them, takes all. False: there was no room for one of them, which is destroyed with
-  // those after it, or Close was called.
+  // Adds tasks as Add does, but under one lock: the loop takes all of them, where it might
+  // otherwise take the first alone. Returns false if there was no room for one of them or Close was
+  // called; that task and those after it are destroyed.
   bool AddAll(std::vector<Task> tasks, const Load& room) ABSL_LOCKS_EXCLUDED(mutex_);
   Load load() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // --- on the loop's thread, which has the turn unless it rests ---
+  // --- on the loop's thread, which has the turn except between Rest and Take ---
 
-  // Lets posters run tasks until Take. They wake the loop when it has to be back before `until`.
+  // Lets posters run tasks until Take. They wake the loop if it is due before `until`.
   void Rest(MonoTime until) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until then, or until there is something to do for the loop.
+  // Waits until `until`, or until the loop has something to do.
   void Await(MonoTime until) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until no poster runs a task, and takes what has come.
+  // Waits until no poster runs a task, and takes the tasks that wait.
   std::deque<Task> Take() ABSL_LOCKS_EXCLUDED(mutex_);
   bool has_tasks() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes what has come; nothing is added from now on. Not while the loop rests.
+  // Takes the tasks that wait; no task is accepted from now on. The loop must not rest.
   std::deque<Task> Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  enum class Runner { kNobody, kLoop, kPoster };
+  enum class Runner { kNone, kLoop, kPoster };
 
   bool AddLocked(Task&& task, const Load& room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeLoop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::deque<Task> TakeTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next task that the poster who has the turn runs; false: it has the turn no longer.
+  // Finds the next task for the poster that has the turn. False: the poster has lost the turn.
   bool NextForPoster(MonoTime due, Task* next) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Runner runner_ ABSL_GUARDED_BY(mutex_) = Runner::kLoop;
-  // The loop is to take the turn; no poster does before it.
+  // The loop waits for the turn; posters do not take it before the loop.
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   MonoTime rests_until_ ABSL_GUARDED_BY(mutex_);
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  // Of those that count.
+  // Counts only tasks with bytes.
   Load load_ ABSL_GUARDED_BY(mutex_) = {0, 0};
 };
 

@@ -146,7 +146,7 @@ TEST(ExecutorThreadsTest, OneTaskAtATimeAndNoneIsLost) {
       }
     });
   }
-  // Its own tasks tell the loop that all have come.
+  // A task of the loop's tells it that all tasks have been posted.
   std::atomic<bool> all_posted{false};
   std::thread last([&] {
     for (std::thread& poster : posters) poster.join();

@@ -21,16 +21,16 @@ struct FileThread::State {
   struct Item {
     Task run;
     size_t bytes = 0;
-    bool tells = false;
+    bool notify = false;
   };
 
-  // False: no thread is to be had just now.
+  // Returns false if no thread can be created now.
   static bool Start(std::shared_ptr<State> state);
   explicit State(Options wanted) : options(wanted), news(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
   void Run();
-  void Tell() const {
+  void Notify() const {
     const uint64_t one = 1;
-    // Fails only where it is readable anyway.
+    // This fails only if the descriptor is readable already.
     [[maybe_unused]] const ssize_t n = write(news.get(), &one, sizeof(one));
   }
 
@@ -41,14 +41,15 @@ struct FileThread::State {
   bool started = false;
   bool ended = false;
   std::deque<Item> items;
-  size_t bytes = 0;                    // of those that wait, and of the one that runs
-  MonoTime began = MonoTime::Never();  // the one that runs
+  size_t bytes = 0;                    // of the waiting tasks and the running one
+  MonoTime began = MonoTime::Never();  // start of the running task
   bool room_wanted = false;
 };
 
 bool FileThread::State::Start(std::shared_ptr<State> state) {
   try {
-    // Detached, because nothing ends a task that waits in the kernel; it owns its state.
+    // Detached, because a task that hangs in the kernel cannot be ended; the thread shares the
+    // state.
     std::thread([state] { state->Run(); }).detach();
   } catch (const std::system_error&) {
     return false;
@@ -77,7 +78,7 @@ void FileThread::State::Run() {
     bytes -= item.bytes;
     const bool room = room_wanted && bytes <= options.room / 2;
     if (room) room_wanted = false;
-    if (item.tells || room) Tell();
+    if (item.notify || room) Notify();
     changed.notify_all();
   }
 }
@@ -92,14 +93,14 @@ FileThread::~FileThread() {
 
 int FileThread::fd() const { return state_->news.get(); }
 
-void FileThread::TakeNews() {
+void FileThread::ClearReadable() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t n = read(fd(), &count, sizeof(count));
 }
 
-void FileThread::Post(Task task, size_t bytes, bool tells) {
+void FileThread::Post(Task task, size_t bytes, bool notify) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->items.push_back({std::move(task), bytes, tells});
+  state_->items.push_back({std::move(task), bytes, notify});
   state_->bytes += bytes;
   if (!state_->started) state_->started = State::Start(state_);
   state_->changed.notify_all();
@@ -112,9 +113,9 @@ bool FileThread::HasRoom(size_t bytes) {
   return false;
 }
 
-MonoTime FileThread::StandsStillAt() const {
+MonoTime FileThread::HungAt() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  return state_->began + kStandsStillAfter;
+  return state_->began + kFileTaskHungAfter;
 }
 
 bool FileThread::Drain(absl::Duration limit) {
@@ -124,7 +125,7 @@ bool FileThread::Drain(absl::Duration limit) {
 }
 
 bool FileThread::RunWithin(absl::Duration limit, Task task) {
-  if (StandsStill(MonoNow())) return false;
+  if (IsHung(MonoNow())) return false;
   Post(std::move(task));
   return Drain(limit);
 }

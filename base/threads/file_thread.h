@@ -1,6 +1,6 @@
-// Work on files for a loop that must not wait: what touches a file system may take for ever, where
-// that is another machine's or a process's (NFS, FUSE) and does not answer. One thread of its own,
-// which carries out tasks one at a time and in the order in which they came. Thread safe.
+// Does file work for a loop that must not block: a call to a file system that another machine or
+// process serves (NFS, FUSE) may never return. A thread of its own carries out tasks one at a time,
+// in the order in which they were posted. Thread safe.
 #ifndef CADRE_BASE_THREADS_FILE_THREAD_H_
 #define CADRE_BASE_THREADS_FILE_THREAD_H_
 
@@ -16,53 +16,56 @@
 
 namespace cadre {
 
-// A task that has run for this long stands still: nobody waits for what is behind it.
-inline constexpr absl::Duration kStandsStillAfter = absl::Seconds(1);
+// A task that has run for this long is considered hung; callers do not wait for the tasks behind
+// it.
+inline constexpr absl::Duration kFileTaskHungAfter = absl::Seconds(1);
 
-// Worth waiting for what is left at an end.
+// How long to wait at shutdown for the tasks that are left.
 inline constexpr absl::Duration kDrainLimit = absl::Seconds(1);
 
 class FileThread {
  public:
   using Task = std::function<void()>;
   struct Options {
-    // The thread has descriptors, a umask and a working directory of its own, with the standard
-    // descriptors alone to begin with. Closing a file may take for ever as well, and would in
-    // every process that is forked with a copy of it. What tasks open is for tasks to close.
+    // Gives the thread descriptors, a umask and a working directory of its own, with only the
+    // standard descriptors to begin with. Closing a file may block for ever too, and would do so in
+    // every process that is forked with a copy of it. Tasks must close what they open.
     bool own_descriptors = false;
-    // Bytes for which there is room.
+    // The bytes that waiting tasks may have together (HasRoom).
     size_t room = 16 << 20;
   };
 
-  // The thread starts with the first task; where none is to be had, with the next one that comes,
-  // and until then tasks wait as for a file system that does not answer.
+  // The thread starts with the first task. If no thread can be created, the next task tries again,
+  // and until then tasks wait as they do for a hung file system.
   explicit FileThread(Options options);
-  // Abandons what is not done (call Drain before): tasks must own what they use.
+  // Abandons unfinished tasks (call Drain before); they may still run, so tasks must own what they
+  // use.
   ~FileThread();
   FileThread(const FileThread&) = delete;
   FileThread& operator=(const FileThread&) = delete;
 
-  // Readable after a task for which `tells` was set, and once there is room again; TakeNews makes
-  // it quiet.
+  // Becomes readable after a task with `notify` set, and when there is room again after HasRoom
+  // returned false. ClearReadable resets it.
   int fd() const;
-  void TakeNews();
+  void ClearReadable();
 
-  void Post(Task task, size_t bytes = 0, bool tells = false);
-  // Whether so much more, with what the tasks that are not done were said to take, is within the
-  // room. False: fd() tells when half of it is free.
+  void Post(Task task, size_t bytes = 0, bool notify = false);
+  // Whether `bytes` more fit into the room beside those of the unfinished tasks. If it returns
+  // false, fd() becomes readable once half of the room is free.
   bool HasRoom(size_t bytes);
-  // When it stands still unless it gets on; Never() while nothing is to be done.
-  MonoTime StandsStillAt() const;
-  bool StandsStill(MonoTime now) const { return StandsStillAt() <= now; }
-  // False: not all was done within `limit`.
+  // When the running task will count as hung; Never() if no task runs.
+  MonoTime HungAt() const;
+  bool IsHung(MonoTime now) const { return HungAt() <= now; }
+  // Returns false if tasks were left after `limit`.
   bool Drain(absl::Duration limit);
-  // For who cannot go on without it: waits for the task, and what was posted before, within
-  // `limit`. False: it is done later, or not at all where the thread stands still already.
+  // For callers that need the result: waits for the task and for those posted before, for `limit`
+  // at most. False: the task finishes later, or is not posted at all because the thread hangs
+  // already.
   bool RunWithin(absl::Duration limit, Task task);
-  // The same for work that gives something; nullopt for false.
+  // The same for work that returns a value; nullopt in place of false.
   template <typename Work>
   std::optional<std::invoke_result_t<const Work&>> ResultWithin(absl::Duration limit, Work work) {
-    // The thread's too: it may be done later.
+    // The thread shares it, because the work may finish after this function has returned.
     const auto result = std::make_shared<std::optional<std::invoke_result_t<const Work&>>>();
     if (!RunWithin(limit, [result, work = std::move(work)] { *result = work(); })) {
       return std::nullopt;

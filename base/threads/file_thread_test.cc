@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// A task that waits like one whose file system does not answer, until it is let go.
+// A task that blocks, as on a file system that does not answer, until it is released.
 class Standing {
  public:
   Standing() { EXPECT_EQ(pipe2(ends_, O_CLOEXEC), 0); }
@@ -57,7 +57,7 @@ TEST(FileThreadTest, TasksRunInTheirOrder) {
   EXPECT_THAT(done, ElementsAre(0, 1, 2));
 }
 
-// No thread is to be had: no address space is left for its stack.
+// No thread can be created because there is no address space for its stack.
 TEST(FileThreadTest, WhereNoThreadIsToBeHadTasksWaitForTheNextOne) {
   pthread_attr_t before, huge;
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
@@ -82,25 +82,25 @@ TEST(FileThreadTest, TellsOfTasksThatAreWaitedForAndOfNoOthers) {
   EXPECT_FALSE(HasNews(thread, absl::ZeroDuration()));
   thread.Post([] {}, 0, true);
   EXPECT_TRUE(HasNews(thread));
-  thread.TakeNews();
+  thread.ClearReadable();
   EXPECT_FALSE(HasNews(thread, absl::ZeroDuration()));
 }
 
 TEST(FileThreadTest, NobodyWaitsForATaskThatStandsStill) {
   const Standing standing;
   FileThread thread({});
-  EXPECT_EQ(thread.StandsStillAt(), MonoTime::Never());
+  EXPECT_EQ(thread.HungAt(), MonoTime::Never());
   thread.Post(standing.task());
   const MonoTime before = MonoNow();
   EXPECT_FALSE(thread.Drain(absl::ZeroDuration()));
-  while (thread.StandsStillAt() == MonoTime::Never()) {
+  while (thread.HungAt() == MonoTime::Never()) {
   }
-  EXPECT_GE(thread.StandsStillAt(), before);
-  EXPECT_FALSE(thread.StandsStill(before));
-  EXPECT_TRUE(thread.StandsStill(MonoNow() + kStandsStillAfter));
+  EXPECT_GE(thread.HungAt(), before);
+  EXPECT_FALSE(thread.IsHung(before));
+  EXPECT_TRUE(thread.IsHung(MonoNow() + kFileTaskHungAfter));
   standing.LetGo();
   EXPECT_TRUE(thread.Drain(kPatience));
-  EXPECT_EQ(thread.StandsStillAt(), MonoTime::Never());
+  EXPECT_EQ(thread.HungAt(), MonoTime::Never());
 }
 
 TEST(FileThreadTest, WhoCannotGoOnWithoutItWaitsSoLongAndNotLonger) {
@@ -110,9 +110,9 @@ TEST(FileThreadTest, WhoCannotGoOnWithoutItWaitsSoLongAndNotLonger) {
   EXPECT_TRUE(thread.RunWithin(kPatience, [done] { *done = true; }));
   EXPECT_TRUE(*done);
   EXPECT_EQ(thread.ResultWithin(kPatience, [] { return std::string("made"); }), "made");
-  EXPECT_FALSE(thread.RunWithin(kStandsStillAfter, [standing] { standing->task()(); }));
-  // It may have begun a little later than that was asked.
-  while (!thread.StandsStill(MonoNow())) {
+  EXPECT_FALSE(thread.RunWithin(kFileTaskHungAfter, [standing] { standing->task()(); }));
+  // The task may have started a little later than it was posted.
+  while (!thread.IsHung(MonoNow())) {
   }
   const MonoTime before = MonoNow();
   EXPECT_FALSE(thread.RunWithin(kPatience, [] { ADD_FAILURE() << "it runs all the same"; }));
@@ -128,7 +128,7 @@ TEST(FileThreadTest, TellsWhenThereIsRoomAgain) {
   thread.Post(standing.task(), 80);
   EXPECT_TRUE(thread.HasRoom(20));
   EXPECT_FALSE(thread.HasRoom(21));
-  // Somebody else's smaller piece does not make it forget.
+  // A smaller request of another caller does not cancel the notification.
   EXPECT_TRUE(thread.HasRoom(1));
   EXPECT_FALSE(HasNews(thread, absl::ZeroDuration()));
   standing.LetGo();
@@ -157,7 +157,7 @@ TEST(FileThreadTest, ItsDescriptorsAndUmaskAreItsOwn) {
     has_ours = fcntl(fd, F_GETFD) >= 0;
     has_standard = fcntl(STDERR_FILENO, F_GETFD) >= 0;
     umask(0123);
-    // Never closed by anybody.
+    // It is never closed.
     dup2(STDERR_FILENO, 500);
   });
   ASSERT_TRUE(thread.Drain(kPatience));

@@ -1,4 +1,4 @@
-// Work that is done again and again, at an interval: looks at files that somebody may replace, say.
+// Runs work again and again at an interval, such as a look at files that may be replaced.
 #ifndef CADRE_BASE_THREADS_REPEATING_THREAD_H_
 #define CADRE_BASE_THREADS_REPEATING_THREAD_H_
 
@@ -12,10 +12,10 @@ namespace cadre {
 
 class RepeatingThread {
  public:
-  // Calls `work` on a thread of its own, for the first time after `interval`, and then as long
-  // after each end.
+  // Calls `work` on a thread of its own, first after `interval`, and then one interval after each
+  // call has ended.
   RepeatingThread(std::chrono::nanoseconds interval, std::function<void()> work);
-  // Waits for the call that is under way.
+  // Waits for a running call.
   ~RepeatingThread();
   RepeatingThread(const RepeatingThread&) = delete;
   RepeatingThread& operator=(const RepeatingThread&) = delete;

@@ -1,5 +1,5 @@
-// A token that is read anew while its file says which it is. Thread safe; waits for the file
-// system, and not for long.
+// A token that is read again from its file at each use. Thread safe; blocks on the file system, for
+// kFileTaskHungAfter at most.
 #ifndef CADRE_BASE_TOKENS_RENEWED_TOKEN_H_
 #define CADRE_BASE_TOKENS_RENEWED_TOKEN_H_
 
@@ -12,11 +12,11 @@ namespace cadre {
 
 class RenewedToken {
  public:
-  // `file`: where `token` was read; empty: it stays as it is.
+  // `file`: where `token` was read; empty: the token never changes.
   RenewedToken(std::string token, std::string file);
 
-  // What the file holds now; where it cannot be read, or its file system does not answer, what it
-  // held when it last could.
+  // Returns what the file holds now, or, if it cannot be read or its file system does not answer,
+  // what it held when it was last read.
   std::string Current();
 
  private:

@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gtest/gtest.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre {
 namespace {
@@ -23,24 +23,26 @@ TEST(RenewedTokenTest, WhatTheFileHoldsNowCounts) {
   EXPECT_EQ(token.Current(), first);
   ASSERT_OK(WriteTokenFile(file, second));
   EXPECT_EQ(token.Current(), second);
-  // Open to others, too short, or gone: the last good one stays.
+  // If the file is open to others, too short or missing, the last valid token is kept.
   chmod(file.c_str(), 0644);
   EXPECT_EQ(token.Current(), second);
   std::filesystem::remove(file);
   EXPECT_EQ(token.Current(), second);
 }
 
+// Fault (access): A token's file is on a file system that does not answer -> The token that was
+// read last stays in use
 TEST(RenewedTokenTest, AFileSystemThatDoesNotAnswerIsNotWaitedForForEver) {
-  const auto disk = StandingFileSystem::Mount();
+  const auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   const std::string first = RandomToken(), second = RandomToken();
   ASSERT_OK(WriteTokenFile((*disk)->behind() + "/token", first));
   RenewedToken token(first, (*disk)->path() + "/token");
-  (*disk)->StandStill();
+  (*disk)->Hang();
   ASSERT_OK(WriteTokenFile((*disk)->behind() + "/token", second));
   EXPECT_EQ(token.Current(), first);
-  (*disk)->GoOn();
+  (*disk)->Resume();
   while (token.Current() != second) {
   }
 }

@@ -25,7 +25,7 @@ using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY, EVP_PKEY_free>>;
 using Certificate = std::unique_ptr<X509, Freed<X509, X509_free>>;
 using Memory = std::unique_ptr<BIO, Freed<BIO, BIO_free_all>>;
 
-// Says for what the digest is, so that it is none of those that tokens carry.
+// Separates this digest from those in tokens.
 constexpr char kPurpose[] = "cadre server key 1";
 constexpr char kName[] = "cadre server";
 

@@ -20,7 +20,7 @@
 namespace cadre::bench {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(15);
+constexpr absl::Duration kTimeout = absl::Minutes(15);
 constexpr char kMark[] = "figures ";
 
 // nullopt: it came to nothing, as is said.
@@ -35,7 +35,7 @@ std::optional<nlohmann::json> Measure(const std::string& python, int ranks, int 
                 {},
                 "",
                 false},
-               kPatience);
+               kTimeout);
   if (!run.ok()) return std::nullopt;
   const std::string& said = (*run)->standard_output();
   const size_t at = said.find(kMark);

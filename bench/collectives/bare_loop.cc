@@ -81,7 +81,7 @@ class BareLoop::Barrier {
         ++looks;
         if (!has_cores_ || looks > kSpins) sched_yield();
         if (looks == kLooksPerClock) {
-          CheckPatience(peer);
+          CheckTimeout(peer);
           looks = kSpins;
         }
       }
@@ -91,8 +91,8 @@ class BareLoop::Barrier {
   unsigned phase() const { return phase_; }
 
  private:
-  void CheckPatience(int peer) {
-    if (deadline_ == MonoTime::Never()) deadline_ = MonoNow() + kBarrierPatience;
+  void CheckTimeout(int peer) {
+    if (deadline_ == MonoTime::Never()) deadline_ = MonoNow() + kBarrierTimeout;
     if (MonoNow() < deadline_) return;
     fprintf(stderr, "rank %d did not come to the bare loop's barrier\n", peer);
     _exit(1);

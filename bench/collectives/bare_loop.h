@@ -11,21 +11,22 @@
 
 namespace cadre {
 
-constexpr absl::Duration kBarrierPatience = absl::Minutes(2);
+constexpr absl::Duration kBarrierTimeout = absl::Minutes(2);
 
-// One buffer of float32 per process in memory that all share. 2 or 4 ranks. A rank ends its process
-// where another one has not come to a barrier for kBarrierPatience.
+// Each of 2 or 4 ranks has a buffer of float32 in memory that all share. A rank exits if another
+// one has not reached a barrier within kBarrierTimeout.
 class BareLoop {
  public:
-  // In the process that forks the ranks, before it does. Ends it when there is no memory.
+  // Call it in the process that forks the ranks, before it forks. Exits if there is no memory.
   BareLoop(int ranks, size_t bytes);
   ~BareLoop();
   BareLoop(const BareLoop&) = delete;
   BareLoop& operator=(const BareLoop&) = delete;
 
-  // In each rank, first.
+  // Call it first in each rank.
   void Enter(int rank);
-  // `times`: barrier, each sums its part of the first `count` elements into all, barrier.
+  // Does this `times` times: a barrier, each rank sums its part of the first `count` elements into
+  // all buffers, a barrier.
   void Reduce(size_t count, int times);
 
  private:

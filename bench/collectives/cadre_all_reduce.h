@@ -10,13 +10,13 @@ namespace cadre {
 
 enum class Backend {
   kSharedMemory,        // buffers of AllocateBuffer
-  kSharedMemoryStaged,  // buffers of the caller's
+  kSharedMemoryStaged,  // buffers of the caller
   kSockets
 };
 
-// Microseconds, one per measurement; empty when a rank failed, which has said why. With
-// `beside_bound` the bare loop takes turns with the backend in the same processes, and its figures
-// follow.
+// Returns microseconds, one per measurement; empty if a rank failed, which has printed the reason.
+// With `beside_bound` the bare loop takes turns with the backend in the same processes, and its
+// figures follow.
 std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule,
                              bool beside_bound = false);
 

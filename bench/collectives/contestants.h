@@ -1,4 +1,4 @@
-// How contestants are run and their figures kept: each in a process of its own, pass by pass.
+// Runs the contestants, each in its own process, pass by pass, and keeps their figures.
 #ifndef CADRE_BENCH_COLLECTIVES_CONTESTANTS_H_
 #define CADRE_BENCH_COLLECTIVES_CONTESTANTS_H_
 
@@ -16,24 +16,26 @@ struct Contestant {
   std::vector<double> microseconds;  // one per measurement; empty: it failed, or did not take part
 };
 
-// What `run` returns, in a process of its own: what it starts, threads above all, ends with it.
+// Calls `run` in a child process and returns its result, so that what it starts, threads above all,
+// ends with the child.
 std::vector<double> InChild(size_t measurements, const std::function<std::vector<double>()>& run);
 
-// A program's output of "BYTES MICROSECONDS" lines.
+// Parses a program's output of "BYTES MICROSECONDS" lines.
 std::vector<double> RunProgram(const std::string& command,
                                const std::vector<Measurement>& schedule);
 
-// `run_once` again and again, so that a disturbance hits all; the best pass of each counts.
+// Calls `run_once` of all contestants again and again, so that a disturbance hits all of them; the
+// best pass of each counts.
 std::vector<Contestant> BestOf(int passes,
                                const std::function<std::vector<Contestant>()>& run_once);
 
 // "4 KiB", "25 MiB".
 std::string SizeText(size_t bytes);
 
-// Of the last minute.
+// The load average of the last minute.
 std::string LoadAverage();
 
-// Where `bazel run` was called, and there `name`.
+// The path of `name` in the directory from which `bazel run` was called.
 std::string BesideCaller(const std::string& name);
 
 }  // namespace cadre

@@ -22,7 +22,7 @@
 #include "bench/collectives/socket_loop.h"
 #include "nlohmann/json.hpp"
 #include "worker_runtime/sockets/socket_communicator.h"
-#include "worker_runtime/wire/encryption.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre {
 namespace {

@@ -15,18 +15,18 @@ namespace cadre {
 
 enum class Network { kLoopback, kVeth };
 
-// Of a rank, for the others.
+// The address under which other ranks reach this rank.
 std::string AddressOn(Network network, int rank);
-// "", or what goes before a command that is to run where `rank` is.
+// The prefix of a command that is to run on the node of `rank`; may be empty.
 std::string CommandPrefix(Network network, int rank);
-// By which ranks reach each other.
+// The network interface by which ranks reach each other.
 std::string InterfaceOf(Network network);
 
-// Makes the nodes of kVeth, for this process and its children. One thread, once.
+// Makes the nodes of kVeth, for this process and its children. Call it once, from one thread.
 Status MakeNodes(int nodes);
 
-// Runs `rank` as each rank, in a process of its own where it belongs; results[i], in rank 0, is
-// what measurement i gives. Empty when a rank failed, which has said why. One thread.
+// Runs `rank` for each rank, in its own process on its node. Returns rank 0's result of each
+// measurement; empty if a rank failed, which has printed the reason. One thread.
 std::vector<double> RunRanks(Network network, int ranks, size_t measurements,
                              const std::function<Status(Worker&, double* results)>& rank);
 

@@ -1,5 +1,5 @@
-// The schedule that every contestant measures by: sizes, warm-up, rounds, and the median of the
-// rounds.
+// The schedule of the measurements, the same for every contestant: sizes, warm-up, rounds, and the
+// median of the rounds.
 #ifndef CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
 #define CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
 
@@ -35,7 +35,7 @@ inline std::vector<Measurement> Schedule(bool quick) {
   return schedule;
 }
 
-// "4096:500:15:500,...", as the programs of other languages take it.
+// The schedule as text, "4096:500:15:500,...", for the programs in other languages.
 inline std::string ToText(const std::vector<Measurement>& schedule) {
   std::string text;
   for (const Measurement& one : schedule) {
@@ -46,8 +46,8 @@ inline std::string ToText(const std::vector<Measurement>& schedule) {
   return text;
 }
 
-// Microseconds of one all-reduce: the median over the rounds of the mean within each. Each of
-// `contestants` makes as many all-reduces as it is told; they take turns, round by round, so that
+// Measures the microseconds of one all-reduce: the median over the rounds of the mean of each. Each
+// of `contestants` makes a given number of all-reduces; they take turns, round by round, so that
 // what disturbs one disturbs the others. `meet` brings the ranks together before a round, after one
 // all-reduce that finds the caches as another contestant left them.
 template <typename Meet, typename... Contestants>

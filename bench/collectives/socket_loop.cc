@@ -18,7 +18,7 @@
 namespace cadre {
 namespace {
 
-constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 constexpr int kPollMillis = 60000;
 
 sockaddr_in AddressOf(const std::string& address, int port) {
@@ -46,7 +46,7 @@ Result<ScopedFd> Accept(Worker& worker) {
 }
 
 Result<ScopedFd> Call(Worker& worker) {
-  ASSIGN_OR_RETURN(const std::string where, worker.Get("loop", kPatience));
+  ASSIGN_OR_RETURN(const std::string where, worker.Get("loop", kTimeout));
   const size_t space = where.find(' ');
   int port = 0;
   if (space == std::string::npos || !absl::SimpleAtoi(where.substr(space + 1), &port)) {

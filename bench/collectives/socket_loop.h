@@ -1,5 +1,5 @@
-// What two ranks cannot do without: each sends half of its elements to the other, sums what it
-// gets, and sends the sums back, on one socket, with nothing around it.
+// The least that two ranks must do for an all-reduce over a socket: each sends half of its elements
+// to the other, sums what it gets, and sends the sums back.
 #ifndef CADRE_BENCH_COLLECTIVES_SOCKET_LOOP_H_
 #define CADRE_BENCH_COLLECTIVES_SOCKET_LOOP_H_
 
@@ -17,10 +17,10 @@ class SocketLoop {
  public:
   enum class Wait { kSpin, kPoll };
 
-  // Both ranks, of two.
+  // Call it in both of the two ranks.
   static Result<SocketLoop> Connect(Worker& worker, Wait wait);
 
-  // Of the first `count` elements; `data` holds the sums afterwards.
+  // Sums the first `count` elements of both ranks into `data`.
   Status AllReduce(float* data, size_t count);
   Status Barrier();
 

@@ -110,10 +110,10 @@ std::vector<Mode> AllModes(const Options& options) {
   std::vector<Mode> modes = {
       {"in-place", "Cadre, in place", Cadre({"--in-place"}, {kProgram}, options)},
       {"in-place-alone", "Cadre, in place, no standby",
-       Cadre({"--in-place", "--standby", "no"}, {kProgram}, options)},
+       Cadre({"--in-place", "--set", "restart.standby=false"}, {kProgram}, options)},
       {"checkpoint", "Cadre, checkpoint", Cadre({}, {kProgram}, options)},
       {"checkpoint-standby", "Cadre, checkpoint, standby",
-       Cadre({"--standby", "yes"}, {kProgram}, options)},
+       Cadre({"--set", "restart.standby=true"}, {kProgram}, options)},
       {"python", "Cadre, the Python script", Cadre({}, {python, kScript}, options)},
       {"python-memory", "Cadre, the script with cadre.checkpoint in each step",
        Cadre(module, {python, kScript, "--memory", "replicated"}, options)},

@@ -39,8 +39,8 @@
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kCadrePatience = absl::Seconds(20);
-constexpr absl::Duration kPeerPatience = absl::Seconds(40);
+constexpr absl::Duration kCadreTimeout = absl::Seconds(20);
+constexpr absl::Duration kPeerTimeout = absl::Seconds(40);
 
 struct Programs {
   std::string cadre;
@@ -101,7 +101,7 @@ using NodeCommand =
 struct Launcher {
   std::string name;
   NodeCommand node_command;
-  absl::Duration patience;
+  absl::Duration timeout;
 };
 
 // With `tls` nodes show a random token, from which the server's key comes.
@@ -111,18 +111,25 @@ Launcher Cadre(const Programs& programs, bool tls) {
           : std::vector<std::string>{};
   return {tls ? "cadre_tls" : "cadre",
           [programs, security](const std::string& nodes, int node, int port) {
-            std::vector<std::string> argv = {programs.cadre,     "run",
-                                             "--nnodes",         nodes,
-                                             "--nproc-per-node", "2",
-                                             "--max-restarts",   "3",
-                                             "--node-name",      absl::StrCat("node", node),
-                                             "--settle",         "1s",
-                                             "--rdzv-endpoint",  absl::StrCat("127.0.0.1:", port)};
+            std::vector<std::string> argv = {programs.cadre,
+                                             "run",
+                                             "--nnodes",
+                                             nodes,
+                                             "--nproc-per-node",
+                                             "2",
+                                             "--max-restarts",
+                                             "3",
+                                             "--node-name",
+                                             absl::StrCat("node", node),
+                                             "--set",
+                                             "rendezvous.settle=1s",
+                                             "--rdzv-endpoint",
+                                             absl::StrCat("127.0.0.1:", port)};
             argv.insert(argv.end(), security.begin(), security.end());
             argv.insert(argv.end(), {"--", programs.probe});
             return argv;
           },
-          kCadrePatience};
+          kCadreTimeout};
 }
 
 Launcher Torchrun(const Programs& programs) {
@@ -150,7 +157,7 @@ Launcher Torchrun(const Programs& programs) {
                                             "--no_python",
                                             programs.probe};
           },
-          kPeerPatience};
+          kPeerTimeout};
 }
 
 std::unique_ptr<Process> MustStart(const std::vector<std::string>& argv) {
@@ -171,17 +178,17 @@ MonoTime StartNodes(const Launcher& launcher, const std::string& nodes, int coun
   for (int node = 0; node < count; ++node) {
     last = MonoNow();
     processes.push_back(MustStart(launcher.node_command(nodes, node, port)));
-    if (node == 0) WaitListening(port, launcher.patience);
+    if (node == 0) WaitListening(port, launcher.timeout);
   }
   return last;
 }
 
 // Two probe lines of each launcher, by rank; empty when they did not come in time.
 std::vector<std::string> ProbeLines(const std::vector<std::unique_ptr<Process>>& processes,
-                                    absl::Duration patience) {
+                                    absl::Duration timeout) {
   std::vector<std::string> lines;
   for (const auto& process : processes) {
-    std::vector<std::string> found = process->WaitForLines("probe rank=", 2, patience);
+    std::vector<std::string> found = process->WaitForLines("probe rank=", 2, timeout);
     if (found.size() < 2) return {};
     lines.insert(lines.end(), found.begin(), found.end());
   }
@@ -192,7 +199,7 @@ std::vector<std::string> ProbeLines(const std::vector<std::unique_ptr<Process>>&
 void EndAll(std::vector<std::unique_ptr<Process>>& processes,
             const std::vector<std::string>& lines) {
   for (const auto& process : processes) process->Kill(SIGTERM);
-  for (const auto& process : processes) process->Wait(kPeerPatience);
+  for (const auto& process : processes) process->Wait(kPeerTimeout);
   for (const std::string& line : lines) {
     const pid_t pid = static_cast<pid_t>(Field(line, "pid"));
     if (absl::StrContains(ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/comm")), "probe")) {
@@ -204,7 +211,7 @@ void EndAll(std::vector<std::unique_ptr<Process>>& processes,
 std::optional<double> JoinMillis(const Launcher& launcher) {
   std::vector<std::unique_ptr<Process>> processes;
   const MonoTime started = StartNodes(launcher, "2", 2, processes);
-  const std::vector<std::string> lines = ProbeLines(processes, launcher.patience);
+  const std::vector<std::string> lines = ProbeLines(processes, launcher.timeout);
   EndAll(processes, lines);
   if (lines.empty()) return std::nullopt;
   return absl::ToDoubleMilliseconds(LatestStart(lines) - started);
@@ -213,11 +220,11 @@ std::optional<double> JoinMillis(const Launcher& launcher) {
 std::optional<double> WorkerKillMillis(const Launcher& launcher) {
   std::vector<std::unique_ptr<Process>> processes;
   StartNodes(launcher, "2", 2, processes);
-  const std::vector<std::string> first = ProbeLines(processes, launcher.patience);
+  const std::vector<std::string> first = ProbeLines(processes, launcher.timeout);
   if (first.empty()) return std::nullopt;
   const MonoTime killed = MonoNow();
   kill(static_cast<pid_t>(Field(first.back(), "pid")), SIGKILL);
-  const std::vector<std::string> second = ProbeLines(processes, launcher.patience);
+  const std::vector<std::string> second = ProbeLines(processes, launcher.timeout);
   EndAll(processes, first);
   if (second.empty()) return std::nullopt;
   return absl::ToDoubleMilliseconds(LatestStart(second) - killed);
@@ -226,13 +233,13 @@ std::optional<double> WorkerKillMillis(const Launcher& launcher) {
 std::optional<double> NodeKillMillis(const Launcher& launcher) {
   std::vector<std::unique_ptr<Process>> processes;
   StartNodes(launcher, "2:3", 3, processes);
-  const std::vector<std::string> first = ProbeLines(processes, launcher.patience);
+  const std::vector<std::string> first = ProbeLines(processes, launcher.timeout);
   if (first.empty()) return std::nullopt;
   // The last one: the first holds the rendezvous of both launchers.
   const MonoTime killed = MonoNow();
   processes.back()->Kill(SIGKILL);
   processes.pop_back();
-  const std::vector<std::string> second = ProbeLines(processes, launcher.patience);
+  const std::vector<std::string> second = ProbeLines(processes, launcher.timeout);
   EndAll(processes, first);
   if (second.empty()) return std::nullopt;
   return absl::ToDoubleMilliseconds(LatestStart(second) - killed);
@@ -241,7 +248,7 @@ std::optional<double> NodeKillMillis(const Launcher& launcher) {
 double RunMillis(const std::vector<std::string>& argv) {
   const MonoTime start = MonoNow();
   std::unique_ptr<Process> process = MustStart(argv);
-  const std::optional<int> status = process->Wait(kPeerPatience);
+  const std::optional<int> status = process->Wait(kPeerTimeout);
   if (status != 0) {
     std::cerr << argv[0] << " ended with " << status.value_or(-1) << "\n"
               << process->standard_error();
@@ -321,7 +328,7 @@ void Print(const std::vector<Row>& rows) {
     absl::PrintF("\n");
   }
   absl::PrintF("ratio: Cadre's median to the best peer's. never: not within %s.\n",
-               absl::FormatDuration(kPeerPatience));
+               absl::FormatDuration(kPeerTimeout));
 }
 
 void WriteJson(const std::vector<Row>& rows, const std::string& path) {

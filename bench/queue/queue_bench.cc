@@ -1,5 +1,5 @@
-// What a submission costs the core of a server with a long queue: jobs that can never run on the
-// cluster's nodes are submitted one after another, and the time of each thousand is printed.
+// Measures what a submission costs the core of a server with a long queue: jobs that can never run
+// on the cluster's nodes are submitted one after another, and the time of each thousand is printed.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "rendezvous/core/core.h"
+#include "rpc/versions.h"
 
 namespace cadre {
 namespace {
@@ -33,7 +34,8 @@ void Run() {
     message.set_incarnation(1);
     message.mutable_agent()->mutable_joined()->set_node(absl::StrCat("n", node));
     message.mutable_agent()->mutable_joined()->set_cpus(8);
-    core.Step(MonoNow(), NodeSaid{StreamId{node}, message});
+    *message.mutable_agent()->mutable_joined()->mutable_version() = rpc::ThisVersion();
+    core.Step(MonoNow(), NodeMessageReceived{StreamId{node}, message});
   }
   printf("%d nodes\n", kNodes);
   for (int user = 0; user < kUsers; ++user) {

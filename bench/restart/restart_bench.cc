@@ -34,7 +34,7 @@ namespace {
 constexpr char kScript[] = "bench/restart/all_reduce.py";
 constexpr int kRanks = 2;
 constexpr int kLookMs = 2;
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 // Restarts that follow one another faster are put off.
 constexpr absl::Duration kBetweenKills = absl::Seconds(3);
 
@@ -83,7 +83,7 @@ void Pass(Process& launcher, absl::Duration time) {
 // When all ranks had finished a sum in processes other than these; nullopt: they did not.
 std::optional<double> AwaitSums(Process& launcher, const std::string& folder,
                                 const std::set<pid_t>& before) {
-  for (const MonoTime end = MonoNow() + kPatience; MonoNow() < end;) {
+  for (const MonoTime end = MonoNow() + kTimeout; MonoNow() < end;) {
     double last = 0;
     int ranks = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -123,7 +123,7 @@ bool Measure(std::vector<std::string> command, const Options& options, Figures& 
     Pass(**launcher, kBetweenKills);
   }
   (*launcher)->Kill(SIGTERM);
-  (*launcher)->Wait(kPatience);
+  (*launcher)->Wait(kTimeout);
   if (!done.has_value()) std::fprintf(stderr, "%s", (*launcher)->standard_error().c_str());
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
@@ -162,7 +162,7 @@ int Main(int argc, char** argv) {
     return command;
   };
   std::vector<std::pair<std::string, std::vector<std::string>>> modes = {
-      {"Cadre, warm", cadre({})}, {"Cadre, plain", cadre({"--no-warm"})}};
+      {"Cadre, warm", cadre({})}, {"Cadre, plain", cadre({"--set", "restart.warm=false"})}};
   if (options.peer) {
     modes.push_back({"torchrun",
                      {bin + "torchrun", "--standalone", "--nproc-per-node", ranks, "--max-restarts",

@@ -18,7 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/service/call_threads.h"
+#include "rendezvous/service/calls.h"
 #include "rpc/channels.h"
 
 namespace cadre {
@@ -41,7 +41,7 @@ class BareStream {
   // Waits for a node.
   explicit BareStream(BareService& service) : service_(service) {
     service_.calls.RequestAttach(&context_, &stream_, service_.threads->queue(),
-                                 service_.threads->queue(), &came_);
+                                 service_.threads->queue(), &started_);
   }
 
   void Send(v1::ServerMessage message) {
@@ -52,7 +52,7 @@ class BareStream {
   }
 
  private:
-  void OnCome(bool) {
+  void OnStarted(bool) {
     new BareStream(service_);
     const absl::MutexLock lock(&service_.mutex);
     service_.streams.insert(this);
@@ -79,7 +79,7 @@ class BareStream {
   BareService& service_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<v1::ServerMessage, v1::NodeMessage> stream_{&context_};
-  service::OperationOf<BareStream, &BareStream::OnCome> came_{this};
+  service::OperationOf<BareStream, &BareStream::OnStarted> started_{this};
   service::OperationOf<BareStream, &BareStream::OnRead> read_{this};
   service::OperationOf<BareStream, &BareStream::OnWritten> written_{this};
   v1::NodeMessage incoming_;

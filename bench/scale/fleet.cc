@@ -15,11 +15,13 @@
 #include "absl/synchronization/notification.h"
 #include "base/bearer_token.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/service/call_threads.h"
+#include "rendezvous/service/calls.h"
 #include "rpc/channels.h"
-#include "rpc/limits.h"
+#include "rpc/message_limits.h"
 #include "rpc/tls/credentials.h"
+#include "rpc/versions.h"
 
 namespace cadre {
 namespace {
@@ -38,6 +40,7 @@ v1::NodeMessage JoinOf(const FleetOptions& options, size_t agent) {
   join->set_slots(options.slots);
   join->set_wanted_node_rank(-1);
   join->set_held_port(29500);
+  *join->mutable_version() = rpc::ThisVersion();
   v1::JobSpec* spec = join->mutable_spec();
   spec->set_name(options.job);
   spec->add_command("./train");
@@ -119,8 +122,8 @@ class AgentStream {
     if (ok) {
       const auto more = std::move(*incoming_.mutable_more());
       SetHearing(true);
-      Hear(incoming_);
-      for (const v1::ServerMessage& next : more) Hear(next);
+      OnMessage(incoming_);
+      for (const v1::ServerMessage& next : more) OnMessage(next);
       SetHearing(false);
       incoming_.Clear();
     }
@@ -145,7 +148,7 @@ class AgentStream {
     stream_->Finish(&status_, &finish_);
   }
 
-  void Hear(const v1::ServerMessage& message) {
+  void OnMessage(const v1::ServerMessage& message) {
     observer_(agent_, message);
     if (message.has_welcome()) {
       welcomed_ = true;
@@ -258,7 +261,7 @@ struct Fleet::State {
 
 std::shared_ptr<grpc::ChannelCredentials> ServerAddress::Credentials() const {
   rpc::TransportSecurity security;
-  security.by_token = !ServerKeyNamedBy(token).empty();
+  security.by_token = !ServerKeyInToken(token).empty();
   const auto credentials = rpc::MakeChannelCredentials(security, token);
   CADRE_CHECK(credentials.ok(), credentials.status().ToString());
   return *credentials;
@@ -301,6 +304,53 @@ std::string Fleet::broken() const {
     if (!why.empty()) return why;
   }
   return "";
+}
+
+absl::Status LateError(absl::string_view what, const Marks& marks, const Fleet& fleet) {
+  const std::string broken = fleet.broken();
+  return absl::DeadlineExceededError(
+      absl::StrCat(what, ": only ", marks.marked(), " of ", marks.count(), " within ",
+                   absl::FormatDuration(kLoadTimeout), broken.empty() ? "" : "; ", broken));
+}
+
+absl::StatusOr<std::unique_ptr<RunningJob>> RunningJob::Start(const ServerAddress& server,
+                                                              size_t agents, uint32_t slots) {
+  std::unique_ptr<RunningJob> job(new RunningJob(agents, slots));
+  FleetOptions options;
+  options.server = server;
+  options.job = kLoadJob;
+  options.agents = agents;
+  options.slots = slots;
+  job->fleet_ = std::make_unique<Fleet>(
+      options, [job = job.get()](size_t agent, const v1::ServerMessage& message) {
+        job->OnMessage(agent, message);
+      });
+  job->connected_ = MonoNow();
+  job->fleet_->Connect();
+  for (const auto& [what, marks] :
+       {std::pair("joined", &job->welcomed_), std::pair("assigned", &job->assigned_),
+        std::pair("running", &job->running_)}) {
+    if (!marks->WaitForAll(kLoadTimeout)) return LateError(what, *marks, *job->fleet_);
+  }
+  return job;
+}
+
+void RunningJob::Observe(Fleet::Observer observer) {
+  auto next = observer ? std::make_shared<const Fleet::Observer>(std::move(observer)) : nullptr;
+  const absl::MutexLock lock(&mutex_);
+  observer_.swap(next);
+}
+
+void RunningJob::OnMessage(size_t agent, const v1::ServerMessage& message) {
+  if (message.has_welcome()) welcomed_.Mark(agent);
+  if (message.has_assign()) assigned_.Mark(agent);
+  if (message.has_status() && message.status().workers_running() == world_) running_.Mark(agent);
+  std::shared_ptr<const Fleet::Observer> observer;
+  {
+    const absl::MutexLock lock(&mutex_);
+    observer = observer_;
+  }
+  if (observer != nullptr) (*observer)(agent, message);
 }
 
 }  // namespace cadre

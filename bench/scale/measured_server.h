@@ -16,33 +16,33 @@ namespace cadre {
 
 struct Programs {
   std::string cadre, bare_server, load, worker_load, tcp_store_peer;
-  // Cadre's servers, and who calls them, speak TLS.
+  // Whether Cadre's servers and their clients use TLS.
   bool tls = false;
 };
 
-// Lets this process and its children open as many files as they may. RESOURCE_EXHAUSTED when that
-// is fewer than `needed`.
+// Raises the limit of open files of this process and its children to the hard limit.
+// RESOURCE_EXHAUSTED if that is below `needed`.
 absl::Status RaiseOpenFiles(uint64_t needed);
 
 class MeasuredServer {
  public:
-  // `cadre server` with a token and a state directory of its own, which goes with it.
+  // Starts `cadre server` with its own token and state directory, which are deleted with it.
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartCadre(const Programs& programs);
-  // The same, with its state in memory only.
+  // The same with the state in memory only.
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartForgetful(const Programs& programs);
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartBare(const Programs& programs);
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartTcpStore(const Programs& programs);
-  // Ends it.
+  // Ends the server.
   ~MeasuredServer();
 
   int port() const { return port_; }
   std::string endpoint() const;
   const std::string& token_file() const { return token_file_; }
 
-  // Figures that scale_load prints about this server.
+  // Runs scale_load on this server and returns the figures that it prints.
   absl::StatusOr<nlohmann::json> Load(const Programs& programs, const std::string& what,
                                       const std::vector<std::string>& arguments) const;
-  // Figures of workers that `cadre run` starts on one node.
+  // Returns the figures of workers that `cadre run` starts on one node.
   absl::StatusOr<nlohmann::json> LoadByWorkers(const Programs& programs, int clients,
                                                int seconds) const;
 
@@ -58,11 +58,11 @@ class MeasuredServer {
   int port_ = 0;
 };
 
-// Figures of workers of a job that needs no other server than its launcher, `cadre run
+// Returns the figures of workers of a job that needs no other server than its launcher, `cadre run
 // --standalone`.
 absl::StatusOr<nlohmann::json> LoadStandalone(const Programs& programs, int clients, int seconds);
 
-// Runs a program that prints JSON. What it said on standard error is the error's text.
+// Runs a program that prints JSON. If it fails, its standard error is the error's message.
 absl::StatusOr<nlohmann::json> RunForJson(const std::vector<std::string>& argv);
 
 }  // namespace cadre

@@ -14,8 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
-#include "bench/scale/rendezvous_load.h"
-#include "bench/scale/store_load.h"
+#include "bench/scale/loads.h"
 #include "rpc/channels.h"
 
 namespace cadre {

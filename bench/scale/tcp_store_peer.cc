@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 using Stores = std::vector<std::unique_ptr<c10d::TCPStore>>;
 
 constexpr int kKeysPerClient = 4;
-constexpr std::chrono::milliseconds kPatience{120000};
+constexpr std::chrono::milliseconds kTimeout{120000};
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -36,7 +36,7 @@ std::unique_ptr<c10d::TCPStore> Connect(int port) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.waitWorkers = false;
-  options.timeout = kPatience;
+  options.timeout = kTimeout;
   return std::make_unique<c10d::TCPStore>("127.0.0.1", options);
 }
 

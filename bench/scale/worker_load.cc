@@ -26,7 +26,7 @@
 namespace cadre {
 namespace {
 
-constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 constexpr int kKeysPerClient = 4;
 // Both in thousandths of an operation per second, because the store adds whole numbers.
 constexpr double kRateUnit = 1000;
@@ -50,7 +50,7 @@ Result<double> Run(const Clients& clients, absl::Duration span, bool set) {
       for (int64_t number = 0; ended[i].ok() && (MonoNow() < end || number < kKeysPerClient);
            ++number) {
         const std::string key = KeyOf(worker.rank(), i, number);
-        ended[i] = set ? worker.Set(key, "0123456789abcdef") : worker.Get(key, kPatience).status();
+        ended[i] = set ? worker.Set(key, "0123456789abcdef") : worker.Get(key, kTimeout).status();
         ++done;
       }
     });
@@ -70,10 +70,10 @@ Status Measure(size_t count, absl::Duration span, const std::string& path) {
   nlohmann::json figures;
   for (const bool set : {true, false}) {
     const std::string name = set ? "set_per_s" : "get_per_s";
-    RETURN_IF_ERROR(worker.Barrier(absl::StrCat(name, "/begin"), kPatience));
+    RETURN_IF_ERROR(worker.Barrier(absl::StrCat(name, "/begin"), kTimeout));
     ASSIGN_OR_RETURN(const double rate, Run(clients, span, set));
     RETURN_IF_ERROR(worker.Add(name, static_cast<int64_t>(rate * kRateUnit)).status());
-    RETURN_IF_ERROR(worker.Barrier(absl::StrCat(name, "/end"), kPatience));
+    RETURN_IF_ERROR(worker.Barrier(absl::StrCat(name, "/end"), kTimeout));
     ASSIGN_OR_RETURN(const int64_t total, worker.Add(name, 0));
     figures[name] = static_cast<double>(total) / kRateUnit;
   }

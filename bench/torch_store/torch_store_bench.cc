@@ -28,7 +28,7 @@ namespace cadre::bench {
 namespace {
 
 constexpr int kProcesses = 8;
-constexpr absl::Duration kPatience = absl::Minutes(10);
+constexpr absl::Duration kTimeout = absl::Minutes(10);
 constexpr char kScript[] = "bench/torch_store/store_clients.py";
 
 // Where the names of loopback are looked up, and nothing else.
@@ -60,9 +60,9 @@ std::optional<double> RunOnce(const std::string& python, int clients, const std:
                                    absl::StrCat(kProcesses),
                                    "--log-dir",
                                    folder};
-  if (!agent) argv.push_back("--no-agent-store");
+  if (!agent) argv.insert(argv.end(), {"--set", "agent_store=false"});
   argv.insert(argv.end(), {"--", python, kScript, folder, absl::StrCat(clients), kind});
-  const auto run = RunToEnd({argv, {}, "", false}, kPatience);
+  const auto run = RunToEnd({argv, {}, "", false}, kTimeout);
   if (!run.ok()) return std::nullopt;
   const std::string& said = (*run)->standard_output();
   const std::string mark = absl::StrCat("agent=", agent ? "True" : "False", " seconds=");

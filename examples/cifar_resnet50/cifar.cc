@@ -6,6 +6,7 @@
 #include <fstream>
 #include <random>
 
+#include "augment.h"
 #include "cadre/status_macros.h"
 
 namespace cadre::cifar {
@@ -66,7 +67,7 @@ Result<Images> ReadTrainingImages(const std::string& directory, size_t limit) {
   std::vector<std::string> paths;
   for (int i = 1; i <= kTrainingFiles; ++i) {
     const std::string path = directory + "/data_batch_" + std::to_string(i) + ".bin";
-    // The first one must be there: reading it says what is missing.
+    // The first file must exist: reading it reports what is missing.
     if (i == 1 || std::filesystem::exists(path)) paths.push_back(path);
   }
   return ReadImages(paths, limit);
@@ -97,6 +98,38 @@ Images DrawImages(size_t count, uint32_t seed) {
     }
   }
   return images;
+}
+
+namespace {
+
+// The values that most programs for CIFAR-10 use. The deviations are means over the images' own.
+constexpr float kMean[kChannels] = {0.4914f, 0.4822f, 0.4465f};
+constexpr float kDeviation[kChannels] = {0.2023f, 0.1994f, 0.2010f};
+
+}  // namespace
+
+Augmentation DrawAugmentation(std::mt19937_64& random) {
+  Augmentation result;
+  result.left = static_cast<int>(random() % (2 * kPadding + 1));
+  result.top = static_cast<int>(random() % (2 * kPadding + 1));
+  result.flip = random() % 2 == 1;
+  return result;
+}
+
+void Normalize(const uint8_t* image, const Augmentation& augmentation, float* out) {
+  for (int channel = 0; channel < kChannels; ++channel) {
+    const uint8_t* const plane = image + channel * kSide * kSide;
+    for (int y = 0; y < kSide; ++y) {
+      const int from_y = y + augmentation.top - kPadding;
+      for (int x = 0; x < kSide; ++x) {
+        const int in_part = augmentation.flip ? kSide - 1 - x : x;
+        const int from_x = in_part + augmentation.left - kPadding;
+        const bool inside = from_x >= 0 && from_x < kSide && from_y >= 0 && from_y < kSide;
+        const float value = inside ? plane[from_y * kSide + from_x] / 255.0f : 0.0f;
+        *out++ = (value - kMean[channel]) / kDeviation[channel];
+      }
+    }
+  }
 }
 
 }  // namespace cadre::cifar

@@ -26,19 +26,19 @@ struct Images {
   const uint8_t* image(size_t i) const { return pixels.data() + i * kPixels; }
 };
 
-// `paths` one after the other, and at most `limit` images; 0: all. NOT_FOUND; INVALID_ARGUMENT says
-// which file is not in this format and why.
+// Reads `paths` one after the other, at most `limit` images; 0 means all. Fails with NOT_FOUND, or
+// with INVALID_ARGUMENT, which names the file that is not in this format and why.
 Result<Images> ReadImages(const std::vector<std::string>& paths, size_t limit);
 
 Status WriteImages(const Images& images, const std::string& path);
 
-// The names that CIFAR-10 comes with, in `directory`: data_batch_1.bin to data_batch_5.bin, as far
-// as they are there; at least one.
+// Reads the files data_batch_1.bin to data_batch_5.bin of CIFAR-10 in `directory`, as far as they
+// exist; at least one must.
 Result<Images> ReadTrainingImages(const std::string& directory, size_t limit);
-// test_batch.bin.
+// Reads test_batch.bin.
 Result<Images> ReadTestImages(const std::string& directory, size_t limit);
 
-// Images that a network can learn: each class has a color and a direction of its stripes.
+// Draws images that a network can learn: each class has a color and a direction of its stripes.
 Images DrawImages(size_t count, uint32_t seed);
 
 }  // namespace cadre::cifar

@@ -1,4 +1,4 @@
-// What networks for pictures have in common. Includes libtorch.
+// The common base of networks for images. Includes libtorch.
 #ifndef CADRE_EXAMPLES_CIFAR_RESNET50_IMAGE_NETWORK_H_
 #define CADRE_EXAMPLES_CIFAR_RESNET50_IMAGE_NETWORK_H_
 
@@ -11,11 +11,11 @@
 namespace cadre {
 
 struct ImageNetwork : torch::nn::Module {
-  // Images [n, 3, height, width] to scores [n, classes].
+  // Maps images [n, 3, height, width] to scores [n, classes].
   virtual torch::Tensor forward(torch::Tensor x) = 0;
 };
 
-// What clone() takes: an optional device, of another type in each libtorch.
+// The argument of clone(): an optional device, whose type differs between versions of libtorch.
 template <typename Method>
 struct ArgumentOf;
 template <typename Result, typename Class, typename Argument>
@@ -24,7 +24,8 @@ struct ArgumentOf<Result (Class::*)(Argument) const> {
 };
 using OptionalDevice = ArgumentOf<decltype(&torch::nn::Module::clone)>::type;
 
-// Of which one process may have a copy on each of its devices. It is made of its member `options`.
+// A network of which one process may have a copy on each of its devices. clone() constructs the
+// copy from the network's member `options`.
 template <typename Network>
 struct CopiedImageNetwork : ImageNetwork {
   std::shared_ptr<torch::nn::Module> clone(OptionalDevice device) const override {

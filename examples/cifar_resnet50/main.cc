@@ -65,7 +65,7 @@ void AddFlags(CLI::App& app, cadre::cifar::TrainOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Whole lines, at once: the output goes to a pipe.
+  // Line buffering writes whole lines at once, although the output is a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::cifar::TrainOptions options;
   CLI::App app("Trains ResNet-50 on CIFAR-10, on all workers of a Cadre job.");

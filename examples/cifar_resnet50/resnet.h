@@ -20,11 +20,12 @@ namespace cadre {
 
 struct ResNetOptions {
   int64_t classes = 10;
-  // Blocks of each stage: ResNet-50's; {3, 4, 23, 3} is ResNet-101.
+  // The number of blocks of each stage. The default is ResNet-50; {3, 4, 23, 3} is ResNet-101.
   std::vector<int64_t> blocks = {3, 4, 6, 3};
-  // Channels of the first stage.
+  // The number of channels of the first stage.
   int64_t width = 64;
-  // Of three convolutions, or basic ones of two: {2, 2, 2, 2} of those is ResNet-18.
+  // Whether blocks are bottlenecks of three convolutions, or basic ones of two: {2, 2, 2, 2} basic
+  // blocks are ResNet-18.
   bool bottleneck = true;
 };
 

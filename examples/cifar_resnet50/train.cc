@@ -32,15 +32,15 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-// Steps between two lines.
+// The number of steps between two output lines.
 constexpr int64_t kLogEvery = 10;
 constexpr int64_t kEvaluationBatch = 100;
-// Longer than the communicator's own timeout, whose error names the rank that did not come.
+// The margin over the communicator's own timeout, whose error names the missing rank.
 constexpr std::chrono::seconds kLonger(5);
-// Without --data-dir.
+// The numbers of drawn images without --data-dir.
 constexpr size_t kDrawnTraining = 2000;
 constexpr size_t kDrawnTest = 500;
-// Without --checkpoint-dir.
+// The directory without --checkpoint-dir.
 constexpr char kCheckpoints[] = "checkpoint";
 
 struct Batch {
@@ -48,7 +48,7 @@ struct Batch {
   torch::Tensor labels;  // [n]
 };
 
-// Augmented where `random` is given.
+// Images are augmented if `random` is given.
 Batch Load(const Images& from, const int64_t* indices, int64_t count, std::mt19937_64* random,
            const torch::Device& device) {
   const torch::TensorOptions on_host = HostMemoryFor(device);
@@ -86,7 +86,7 @@ class Trainer {
   Status Run();
 
  private:
-  // On its device before the optimizer takes its parameters.
+  // The net moves to its device before the optimizer takes its parameters.
   static std::shared_ptr<ResNet> MakeNet(const TrainOptions& options, const torch::Device& device) {
     auto net = std::make_shared<ResNet>(ResNetOptions{kClasses, options.blocks, options.width});
     net->to(device);
@@ -173,7 +173,7 @@ Status Trainer::LoadParameters() {
   return OkStatus();
 }
 
-// Under another name first, so that the file is whole at any moment.
+// The file is written under another name first, so that it is complete at any moment.
 Status Trainer::SaveParameters(int epoch) {
   if (!options_.save || !IsFirst()) return OkStatus();
   const std::string directory =
@@ -212,9 +212,9 @@ Status Trainer::Save(int epoch) {
 Status Trainer::RunEpoch(int epoch) {
   const std::vector<int64_t> order = sampler_.Epoch(epoch - 1);
   const auto count = static_cast<int64_t>(order.size());
-  // A rest that does not fill a batch waits for another epoch's order.
+  // Samples that do not fill a batch are left out; another epoch's order will include them.
   const int64_t steps = std::max<int64_t>(1, count / rank_batch_);
-  // Other augmentations on each rank and in each epoch, the same ones in each run.
+  // Augmentations differ between ranks and epochs, and are the same in each run.
   std::seed_seq seeds = {static_cast<int64_t>(options_.seed), int64_t{epoch},
                          int64_t{worker_.rank()}};
   std::mt19937_64 random(seeds);
@@ -258,11 +258,11 @@ Result<float> Trainer::RunStep(const Batch& batch) {
   return loss.item<float>();
 }
 
-// Each rank looks at its part: no image counts twice.
+// Each rank evaluates its own part: no image counts twice.
 Result<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
-  // Each rank has averaged over its own samples since the last exchange.
+  // The buffers differ: each rank has averaged over its own samples since the last exchange.
   CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + kLonger));
   CADRE_ASSIGN_OR_RETURN(const EvaluationShard shard,
                          ShardForEvaluation(test_.size(), worker_.world_size(), worker_.rank()));

@@ -1,4 +1,4 @@
-// One step on every rank, each with samples of its own; afterwards all have the same parameters.
+// Runs one step on every rank, each with its own samples; afterwards all have the same parameters.
 #include <string>
 
 #include "../flags/flags.h"

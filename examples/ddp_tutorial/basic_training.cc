@@ -15,7 +15,7 @@
 namespace cadre {
 
 Status TrainBasic(Worker& worker, Communicator& communicator, const torch::Device& device) {
-  // Other numbers on each rank: DataParallel gives all of them rank 0's parameters.
+  // Each rank draws other values; DataParallel then gives all of them rank 0's parameters.
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<ToyModel>();
   net->to(device);

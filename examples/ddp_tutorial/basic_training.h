@@ -1,4 +1,4 @@
-// What basic.cc and spawn.cc do as each rank. Includes libtorch.
+// The work of each rank in basic.cc and spawn.cc. Includes libtorch.
 #ifndef CADRE_EXAMPLES_DDP_TUTORIAL_BASIC_TRAINING_H_
 #define CADRE_EXAMPLES_DDP_TUTORIAL_BASIC_TRAINING_H_
 
@@ -9,7 +9,7 @@
 
 namespace cadre {
 
-// One step of the toy model with samples of this rank's own; afterwards all ranks have the same
+// Runs one step of the toy model on this rank's own samples; afterwards all ranks have the same
 // parameters, and each prints their hash.
 Status TrainBasic(Worker& worker, Communicator& communicator, const torch::Device& device);
 

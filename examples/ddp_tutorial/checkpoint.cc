@@ -1,4 +1,4 @@
-// Rank 0 saves; all ranks load, each onto its own device, and train on.
+// Rank 0 saves a checkpoint; all ranks load it, each onto its own device, and train on.
 #include "cadre/checkpoint.h"
 
 #include <cstdio>
@@ -20,7 +20,7 @@
 namespace cadre {
 namespace {
 
-// One step of `net` on random samples; data-parallel.
+// Runs one data-parallel step of `net` on random samples.
 Status TrainOneStep(Communicator& communicator, const std::shared_ptr<ToyModel>& net,
                     const torch::Device& device) {
   CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
@@ -41,7 +41,7 @@ Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string
   CADRE_RETURN_IF_ERROR(TrainOneStep(communicator, net, device));
 
   // The function runs on rank 0 only. All ranks return when the file is on disk: no other barrier
-  // is needed, and no rank can load half a file.
+  // is needed, and no rank can load an incomplete file.
   const CheckpointDirectory checkpoints(directory);
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive archive;
@@ -54,7 +54,7 @@ Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string
   if (!newest.warning.empty() && worker.rank() == 0) std::printf("%s\n", newest.warning.c_str());
   if (!newest.checkpoint) return DataLossError("nothing in " + directory);
   torch::serialize::InputArchive archive;
-  // Rank 0's device was another one: what it saved comes to this rank's.
+  // Rank 0 used another device; the saved tensors are loaded onto this rank's.
   archive.load_from(newest.checkpoint->path, device);
   auto loaded = std::make_shared<ToyModel>();
   loaded->to(device);

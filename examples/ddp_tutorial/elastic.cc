@@ -1,4 +1,4 @@
-// A training that goes on after a worker died: each life begins where the last checkpoint was made.
+// A training that continues after a worker died: each life begins at the last checkpoint.
 #include <signal.h>
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class ElasticTraining {
                 static_cast<long long>(done));
     CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ToyModel>::Create(net_, communicator_));
     torch::optim::SGD optimizer(net_->parameters(), /*lr=*/0.01);
-    // The number of ranks may be another one than in the last life: each takes its share of today.
+    // The number of ranks may differ from the last life's: each rank takes its current share.
     CADRE_ASSIGN_OR_RETURN(
         auto sampler, DistributedSampler::Create({kSamples, worker_.world_size(), worker_.rank()}));
     for (int64_t step = done + 1; step <= options_.steps; ++step) {

@@ -1,4 +1,4 @@
-// A model that is spread over two devices inside each rank, and trained by all ranks together.
+// Each rank spreads the model over two devices, and all ranks train it together.
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -20,7 +20,7 @@ Status Train(Worker& worker, Communicator& communicator, const std::string& firs
   const int gpus = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
   CADRE_ASSIGN_OR_RETURN(const TwoDevices devices,
                          ChooseTwoDevices(first, second, worker.place(), gpus));
-  // Other numbers on each rank: DataParallel gives all of them rank 0's parameters.
+  // Each rank draws other values; DataParallel then gives all of them rank 0's parameters.
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<SplitModel>(devices);
   CADRE_ASSIGN_OR_RETURN(

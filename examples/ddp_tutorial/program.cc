@@ -25,7 +25,7 @@ int ExitStatus(const char* program, const Status& status) {
 }
 
 int RunAsWorker(const char* program, const std::function<Status(Worker&, Communicator&)>& body) {
-  // Whole lines, at once: the output goes to a pipe.
+  // Line buffering writes whole lines at once, although the output is a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return ExitStatus(program, Run(body));
 }

@@ -1,4 +1,4 @@
-// Common to the programs: being a worker, and saying in one line what went wrong.
+// What the programs share: they run as a worker and print an error in one line.
 #ifndef CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 #define CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 
@@ -11,13 +11,13 @@
 
 namespace cadre {
 
-// For every exchange between ranks.
+// The timeout of every exchange between ranks.
 inline constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 
-// main()'s result; says on standard error what went wrong.
+// Returns main()'s result, after printing an error to standard error.
 int ExitStatus(const char* program, const Status& status);
 
-// Connects this worker with its agent and with the other ranks, calls `body`, and gives main()'s
+// Connects this worker with its agent and with the other ranks, calls `body`, and returns main()'s
 // result.
 int RunAsWorker(const char* program, const std::function<Status(Worker&, Communicator&)>& body);
 

@@ -1,4 +1,4 @@
-// The same step as basic.cc's, by ranks that the program starts itself: no launcher is there.
+// The same step as in basic.cc, but the program starts its ranks itself, without a launcher.
 #include "cadre/spawn.h"
 
 #include <cstdio>
@@ -19,12 +19,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, cadre::kMaxSpawnedRanks))
       ->capture_default_str();
   if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
-  // Whole lines, at once: all write into one pipe, or onto one terminal.
+  // Line buffering writes whole lines at once: all ranks write into one pipe or terminal.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::SpawnOptions options;
   options.communicator.timeout = cadre::kTimeout;
-  // Each rank is this program anew: it comes to here, runs the function and exits. What follows is
-  // for the process that started them, when all have ended.
+  // Each rank runs this program from the beginning: it gets here, runs the function and exits. Only
+  // the process that started the ranks returns from Spawn(), when all have ended.
   const cadre::Status status = cadre::Spawn(
       ranks,
       [&](cadre::World& world) {

@@ -46,7 +46,7 @@ Result<uint64_t> TrainOneStep(const std::shared_ptr<SplitModel>& net, Communicat
 
   optimizer.zero_grad();
   const torch::Tensor outputs = model->forward(inputs);
-  // The labels belong where the outputs are.
+  // The labels must be on the device of the outputs.
   torch::nn::functional::mse_loss(outputs, labels.to(outputs.device())).backward();
   CADRE_RETURN_IF_ERROR(model->Finish().status());
   optimizer.step();

@@ -50,13 +50,13 @@ TEST(ChooseTwoDevicesTest, ElseTheHostOrWhatIsNamed) {
                     HasSubstr("libtorch finds 3")));
 }
 
-// Of one rank after the step.
+// One rank's result after the step.
 struct Trained {
   uint64_t hash = 0;
   std::vector<torch::Tensor> parameters;
 };
 
-// Each rank has other samples, and begins with other parameters than rank 0.
+// Each rank has its own samples, and begins with other parameters than rank 0.
 std::vector<Trained> Train(bool on_devices) {
   std::vector<Trained> all(kRanks);
   testing::OnEachRank(sockets::ConnectSockets, kRanks, [&](Communicator& communicator) {

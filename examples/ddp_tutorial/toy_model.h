@@ -13,7 +13,7 @@ struct ToyModel : torch::nn::Module {
       : net1(register_module("net1", torch::nn::Linear(10, 10))),
         net2(register_module("net2", torch::nn::Linear(10, 5))) {}
 
-  // [n, 10] to [n, 5].
+  // Maps [n, 10] to [n, 5].
   torch::Tensor forward(torch::Tensor x) { return net2(torch::relu(net1(x))); }
 
   torch::nn::Linear net1, net2;

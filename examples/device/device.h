@@ -1,4 +1,4 @@
-// Where an example trains: its flag --device. Includes libtorch.
+// The device on which an example trains: its flag --device. Includes libtorch.
 #ifndef CADRE_EXAMPLES_DEVICE_DEVICE_H_
 #define CADRE_EXAMPLES_DEVICE_DEVICE_H_
 
@@ -10,15 +10,15 @@
 
 namespace cadre {
 
-// `flag` is cpu, cuda, or empty: cuda where libtorch finds a GPU, else cpu. Ranks of a node take
-// its GPUs in turn, so that more ranks than GPUs share them. INVALID_ARGUMENT: it is none of these;
-// FAILED_PRECONDITION: cuda, and libtorch finds no GPU.
+// `flag` is cpu, cuda, or empty, which means cuda if libtorch finds a GPU, else cpu. Ranks of a
+// node take its GPUs in turn, so that more ranks than GPUs share them. Fails with INVALID_ARGUMENT
+// for any other flag, and with FAILED_PRECONDITION for cuda if libtorch finds no GPU.
 Result<torch::Device> ChooseDevice(const std::string& flag, int local_rank);
 
-// The GPUs of this machine that `flag` gives to ranks; 1 where they are on the CPU.
+// Returns how many GPUs of this machine ranks with this flag can use; 1 if they are on the CPU.
 int DeviceCount(const std::string& flag);
 
-// Memory from which a copy to `device` need not be waited for.
+// Returns options for host memory from which a copy to `device` is asynchronous.
 torch::TensorOptions HostMemoryFor(const torch::Device& device);
 
 }  // namespace cadre

@@ -1,4 +1,4 @@
-// What libtorch throws, as statuses.
+// Turns exceptions of libtorch into statuses.
 #ifndef CADRE_EXAMPLES_EXCEPTIONS_EXCEPTIONS_H_
 #define CADRE_EXAMPLES_EXCEPTIONS_EXCEPTIONS_H_
 
@@ -10,8 +10,8 @@
 
 namespace cadre {
 
-// What `body` returns, a Status or a Result; INTERNAL: the first line of what was thrown in it,
-// behind which libtorch adds a backtrace.
+// Returns what `body` returns, a Status or a Result. If `body` throws, returns INTERNAL with the
+// first line of the exception's text; libtorch adds a backtrace after it.
 template <typename Body>
 std::invoke_result_t<const Body&> WithoutExceptions(const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// What the examples' flags have in common: errors are one line that says what was expected.
+// What the examples' flags share: an error is one line that says what was expected.
 #ifndef CADRE_EXAMPLES_FLAGS_FLAGS_H_
 #define CADRE_EXAMPLES_FLAGS_FLAGS_H_
 
@@ -14,7 +14,7 @@
 
 namespace cadre::flags {
 
-// As sysexits.h has it for wrong usage.
+// The exit status that sysexits.h defines for wrong usage.
 inline constexpr int kUsage = 64;
 
 inline CLI::Validator Number(const std::string& which, std::function<bool(double)> holds) {
@@ -30,7 +30,7 @@ inline CLI::Validator Number(const std::string& which, std::function<bool(double
       "");
 }
 
-// In the place of CLI11's own, whose error ends with a number of 309 digits.
+// Replaces CLI11's own validator, whose error ends with a number of 309 digits.
 inline CLI::Validator Positive() {
   return Number("a number above 0", [](double value) { return value > 0; });
 }
@@ -38,7 +38,7 @@ inline CLI::Validator NotNegative() {
   return Number("0 or a number above it", [](double value) { return value >= 0; });
 }
 
-// The exit status where the program is to end: 0 after --help, kUsage after an error.
+// Returns the exit status if the program is to end: 0 after --help, kUsage after an error.
 inline std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

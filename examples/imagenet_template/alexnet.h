@@ -14,7 +14,7 @@ namespace cadre::imagenet {
 
 // Parameters have torchvision's names.
 struct AlexNet : CopiedImageNetwork<AlexNet> {
-  // Smaller pictures are nothing after the last pooling.
+  // The last pooling leaves nothing of smaller images.
   static constexpr int kLeastSide = 63;
 
   explicit AlexNet(int64_t classes) : options(classes) {

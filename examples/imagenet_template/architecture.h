@@ -16,15 +16,15 @@ struct ArchitectureOptions {
   // resnet18, resnet50, alexnet or vgg16.
   std::string name = "resnet18";
   int64_t classes = 1000;
-  // Of the pictures' part that the network sees.
+  // The side, in pixels, of the square that the network sees.
   int side = 224;
-  // Of a smaller or larger residual network; empty and 0: as its name says.
+  // For a smaller or larger residual network; empty and 0 mean the blocks and width of `name`.
   std::vector<int64_t> blocks;
   int64_t width = 0;
 };
 
-// INVALID_ARGUMENT: there is no such network, it does not see such small pictures, or it has no
-// such blocks.
+// Fails with INVALID_ARGUMENT if there is no such network, if it cannot process such small
+// pictures, or if it has no such blocks.
 Result<std::shared_ptr<ImageNetwork>> MakeNetwork(const ArchitectureOptions& options);
 
 }  // namespace cadre::imagenet

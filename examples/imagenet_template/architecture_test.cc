@@ -34,7 +34,7 @@ int64_t Parameters(const ImageNetwork& network) {
   return count;
 }
 
-// The numbers that torchvision's documentation gives.
+// torchvision's documentation gives these numbers.
 TEST(ArchitectureTest, HasAsManyParametersAsTorchvisions) {
   const std::map<std::string, int64_t> documented = {
       {"resnet18", 11689512}, {"resnet50", 25557032}, {"alexnet", 61100840}, {"vgg16", 138357544}};
@@ -71,7 +71,7 @@ TEST(ArchitectureTest, GivesAScoreForEachClass) {
   }
 }
 
-// As one process with several devices copies them.
+// One process with several devices copies them in this way.
 TEST(ArchitectureTest, CanBeCopied) {
   torch::NoGradGuard no_grad;
   for (const std::string name : {"resnet18", "alexnet"}) {

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kDrawnClasses = 10;
 constexpr int kDrawnSide = 64;
 
-// ".jpeg" of "a.JPEG".
+// Returns ".jpeg" for "a.JPEG".
 std::string Extension(const fs::path& path) {
   std::string extension = path.extension().string();
   for (char& letter : extension) letter = static_cast<char>(std::tolower(letter));
@@ -113,7 +113,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<int64_t> order,
   for (int i = 0; i < std::max(1, options_.workers); ++i) Order();
 }
 
-// Has one more batch made, where there is one.
+// Starts one more batch, if there is one.
 void BatchLoader::Order() {
   if (next_ == batches_) return;
   const auto when = options_.workers > 0 ? std::launch::async : std::launch::deferred;

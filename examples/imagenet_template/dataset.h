@@ -1,4 +1,4 @@
-// Labelled pictures, and batches of them that are made ahead of time. Thread safe but for
+// Labelled pictures, and batches of them that are made ahead of time. Thread safe except for
 // BatchLoader.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_DATASET_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_DATASET_H_
@@ -25,40 +25,42 @@ class Dataset {
   virtual Result<Picture> Read(int64_t i) const = 0;
 };
 
-// The .jpg, .jpeg and .ppm files in `directory`: one subdirectory for each class, classes in the
-// order of their names. NOT_FOUND: there is no such directory, or no picture in it.
+// Finds the .jpg, .jpeg and .ppm files in `directory`, which has one subdirectory for each class;
+// classes are in the order of their names. Fails with NOT_FOUND if there is no such directory, or
+// no picture in it.
 Result<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory);
 
-// Pictures of 64 by 64 points in ten colors, which are their classes.
+// Draws pictures of 64 by 64 pixels in ten colors; the color is the class.
 std::unique_ptr<Dataset> DrawDataset(int64_t size, uint64_t seed);
 
 struct Batch {
-  // [n, 3, side, side] and [n].
+  // The shapes are [n, 3, side, side] and [n].
   std::vector<float> pixels;
   std::vector<int64_t> labels;
 };
 
 struct LoaderOptions {
   int batch_size = 1;
-  // Batches that are made at the same time, each by a thread; 0: only when they are asked for.
+  // The number of batches that are made at the same time, each by a thread; with 0 a batch is made
+  // only when it is asked for.
   int workers = 0;
   int side = 224;
-  // Whether parts are cut out and mirrored at random; else the middle is taken.
+  // Whether parts are cut out and mirrored at random; otherwise the middle is taken.
   bool augment = false;
-  // The same pictures for the same seed, however many workers there are.
+  // The same seed gives the same pictures, however many workers there are.
   uint64_t seed = 0;
-  // Leave out a last batch that is not full, unless it is the only one.
+  // Whether a last batch that is not full is left out, unless it is the only one.
   bool drop_last = false;
 };
 
-// One thread.
+// Used by one thread.
 class BatchLoader {
  public:
-  // `order` says which pictures, and when; `dataset` outlives this.
+  // `order` lists the pictures in the order in which they are used; `dataset` must outlive this.
   BatchLoader(const Dataset& dataset, std::vector<int64_t> order, const LoaderOptions& options);
 
   int64_t batches() const { return batches_; }
-  // nullopt after the last one. Errors are Dataset::Read()'s.
+  // Returns nullopt after the last batch. Errors are those of Dataset::Read().
   Result<std::optional<Batch>> Next();
 
  private:
@@ -70,7 +72,7 @@ class BatchLoader {
   const LoaderOptions options_;
   int64_t batches_ = 0;
   int64_t next_ = 0;
-  // Their destructors wait: nothing runs longer than this lives.
+  // The futures' destructors wait, so that no thread outlives this object.
   std::deque<std::future<Result<Batch>>> ordered_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The batch that a loader of `drawn` gives, in one line of labels and all pixels.
+// Returns the labels and pixels of all the loader's batches, concatenated.
 Batch All(const Dataset& dataset, const LoaderOptions& options, std::vector<int64_t> order) {
   BatchLoader loader(dataset, std::move(order), options);
   Batch all;

@@ -1,4 +1,4 @@
-// The template's flags that say of the job what its launcher knows already.
+// The template's flags that describe the job, which its launcher knows already.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_JOB_FLAGS_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_JOB_FLAGS_H_
 
@@ -10,24 +10,25 @@
 namespace cadre::imagenet {
 
 struct JobFlags {
-  // --world-size, in nodes; below 1: as many as there are.
+  // --world-size, in nodes; below 1 means as many as there are.
   int nodes = -1;
-  // --rank, of the node; below 0: what it is.
+  // --rank, of the node; below 0 means the actual one.
   int node_rank = -1;
-  // Below 0: each process of a node has its own.
+  // Below 0, each process of a node has its own GPU.
   int gpu = -1;
   std::string dist_url = "env://";
-  // Empty: none is asked for.
+  // If empty, no backend is asked for.
   std::string dist_backend;
   // --multiprocessing-distributed
   bool process_per_gpu = false;
 };
 
-// Whether a launcher has started this process, told by the variables that Spawn() tells it by too.
-// Where none has, the program starts its ranks itself.
+// Whether a launcher has started this process, according to environment variables that Spawn() sets
+// too. If not, the program starts its ranks itself.
 bool HasLauncher();
 
-// Pure. INVALID_ARGUMENT: which flag contradicts the job, and what it is.
+// Pure. Fails with INVALID_ARGUMENT, which names the flag that contradicts the job, and the job's
+// actual value.
 Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place);
 
 }  // namespace cadre::imagenet

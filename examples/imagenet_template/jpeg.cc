@@ -10,15 +10,15 @@
 #include <iterator>
 #include <vector>
 
-// It does not include what it needs: <cstdio> comes first.
+// <jpeglib.h> does not include what it needs, so <cstdio> comes first.
 #include <jpeglib.h>
-// Likewise.
+// This header needs the same.
 #include <jerror.h>
 
 namespace cadre::imagenet {
 namespace {
 
-// The library leaves by longjmp(): nothing between setjmp() and it may have a destructor.
+// The library reports errors by longjmp(): no object between it and setjmp() may have a destructor.
 struct Trap {
   jpeg_error_mgr manager;
   std::jmp_buf back;
@@ -34,7 +34,7 @@ Trap& TrapOf(j_common_ptr info) { return *reinterpret_cast<Trap*>(info->err); }
   std::longjmp(trap.back, 1);
 }
 
-// What is odd but readable passes without a word, as in Python's template.
+// Odd but readable files pass without a warning, as in Python's template.
 void OnMessage(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) TrapOf(info).ends_early = true;
 }
@@ -51,7 +51,7 @@ struct Decoder {
   Trap trap;
 };
 
-// For print: how much ink there is, or in files of Adobe's programs how little.
+// CMYK values say how much ink there is, or, in files of Adobe's programs, how little.
 void TakeCmyk(const JSAMPLE* row, int width, bool adobe, uint8_t* out) {
   const auto light = [&](JSAMPLE ink) { return adobe ? ink : 255 - ink; };
   for (int x = 0; x < width; ++x, row += 4) {
@@ -64,7 +64,7 @@ void TakeCmyk(const JSAMPLE* row, int width, bool adobe, uint8_t* out) {
 void DecodeRows(jpeg_decompress_struct& info, Picture& picture) {
   const size_t row_bytes = size_t{kChannels} * info.output_width;
   const bool cmyk = info.out_color_space == JCS_CMYK;
-  // The library frees it.
+  // The library owns and frees this memory.
   const JSAMPARRAY four =
       (*info.mem->alloc_sarray)(reinterpret_cast<j_common_ptr>(&info), JPOOL_IMAGE,
                                 info.output_width * static_cast<JDIMENSION>(4), 1);
@@ -80,7 +80,7 @@ void DecodeRows(jpeg_decompress_struct& info, Picture& picture) {
   }
 }
 
-// False: decoder.trap says why.
+// Returns false on an error, which is in decoder.trap.
 bool Decode(Decoder& decoder, const unsigned char* bytes, size_t size, Picture& picture) {
   jpeg_decompress_struct& info = decoder.info;
   info.err = Arm(decoder.trap);
@@ -124,7 +124,7 @@ bool Encode(Encoder& encoder, const Picture& picture, std::FILE* file, int quali
   jpeg_set_quality(&info, quality, TRUE);
   jpeg_start_compress(&info, TRUE);
   while (info.next_scanline < info.image_height) {
-    // The library reads only.
+    // The library only reads the row.
     JSAMPROW row = const_cast<JSAMPROW>(picture.points.data()) +
                    size_t{kChannels} * info.image_width * info.next_scanline;
     jpeg_write_scanlines(&info, &row, 1);

@@ -1,4 +1,4 @@
-// JPEG pictures, by libjpeg-turbo. Pure but for the files; thread safe.
+// JPEG pictures, by libjpeg-turbo. Pure except for the files; thread safe.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_JPEG_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_JPEG_H_
 
@@ -10,12 +10,12 @@
 
 namespace cadre::imagenet {
 
-// Of any kind that ImageNet has: in color, in grey, or for print (CMYK). NOT_FOUND;
-// INVALID_ARGUMENT names the file and what is wrong; UNIMPLEMENTED: this program was built without
-// libjpeg-turbo.
+// Reads every kind that ImageNet has: color, grey, or print (CMYK). Fails with NOT_FOUND; with
+// INVALID_ARGUMENT, which names the file and what is wrong; or with UNIMPLEMENTED if this program
+// was built without libjpeg-turbo.
 Result<Picture> ReadJpeg(const std::string& path);
 
-// `quality` of 1 to 100.
+// `quality` is 1 to 100.
 Status WriteJpeg(const Picture& picture, const std::string& path, int quality);
 
 }  // namespace cadre::imagenet

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// After <cstdio>, which it needs.
+// This comes after <cstdio>, which it needs.
 #include <jpeglib.h>
 
 #include "base/status_matchers.h"
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 std::string Path(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
-// Red to the right, green downwards, all of it smooth.
+// A smooth picture: red grows to the right and green downwards.
 Picture Gradient(int width, int height) {
   Picture picture = {width, height, {}};
   for (int y = 0; y < height; ++y) {
@@ -33,7 +33,7 @@ Picture Gradient(int width, int height) {
   return picture;
 }
 
-// A picture of one value per component, of another kind than WriteJpeg() writes.
+// Writes a picture of one value per component, of another kind than WriteJpeg() writes.
 void WritePlain(const std::string& path, J_COLOR_SPACE kind, std::vector<JSAMPLE> value) {
   std::FILE* const file = std::fopen(path.c_str(), "wb");
   ASSERT_NE(file, nullptr);
@@ -76,7 +76,7 @@ TEST(JpegTest, GreyBecomesThreeEqualChannels) {
   for (const uint8_t point : read->points) EXPECT_NEAR(point, 90, 2);
 }
 
-// The library writes Adobe's marker, and values as they are given: how little ink there is.
+// The library writes Adobe's marker, and the values unchanged, so they say how little ink there is.
 TEST(JpegTest, InksBecomeLight) {
   WritePlain(Path("cmyk.jpg"), JCS_CMYK, {200, 100, 0, 204});
   const Result<Picture> read = ReadJpeg(Path("cmyk.jpg"));

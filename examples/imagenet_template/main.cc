@@ -22,7 +22,7 @@ int Fail(const std::string& who, const cadre::Status& status) {
   return kFailed;
 }
 
-// Named as in the Python template.
+// The flags have the names of the Python template.
 void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("data", options.data_dir,
                  "directory with train/CLASS/*.jpg and val/CLASS/*.jpg; default: drawn pictures");
@@ -59,7 +59,7 @@ void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("--seed", options.seed)->capture_default_str();
 }
 
-// Named as there, too. What the launcher knows better may be said as long as it agrees.
+// These also have the template's names. Values that the launcher knows are accepted if they agree.
 void AddJobFlags(CLI::App& app, cadre::imagenet::JobFlags& job) {
   app.add_option("--world-size", job.nodes, "in nodes; -1: as many as the job has")
       ->check(CLI::Range(-1, 1 << 20));
@@ -100,12 +100,12 @@ void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
       ->capture_default_str();
 }
 
-// As this rank.
+// Runs the training as this rank.
 cadre::Status TrainRank(cadre::World& world, const cadre::imagenet::TrainOptions& options) {
   return cadre::WithoutExceptions([&] { return cadre::imagenet::Train(world, options); });
 }
 
-// Starts the ranks of this machine, where nobody else has.
+// Starts the ranks of this machine, if no launcher has.
 int TrainAlone(const cadre::imagenet::TrainOptions& options,
                const cadre::CommunicatorOptions& communication) {
   cadre::SpawnOptions spawning;
@@ -120,7 +120,7 @@ int TrainAlone(const cadre::imagenet::TrainOptions& options,
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Whole lines, at once: the output goes to a pipe.
+  // Line buffering writes whole lines at once, although the output is a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::imagenet::TrainOptions options;
   bool dummy = false, pretrained = false;

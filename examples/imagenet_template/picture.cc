@@ -12,10 +12,10 @@ constexpr float kDeviation[kChannels] = {0.229f, 0.224f, 0.225f};
 constexpr float kLeastArea = 0.08f;
 constexpr float kMostRatio = 4.0f / 3;
 constexpr float kCenter = 224.0f / 256;
-// As torchvision: then the whole picture's middle is taken.
+// torchvision makes as many tries; then it takes the middle of the picture.
 constexpr int kBoxTries = 10;
 
-// Two neighbours and how much the second one counts.
+// Two neighbouring pixels and the weight of the second one.
 struct Between {
   int first, second;
   float weight;

@@ -1,4 +1,4 @@
-// Pictures: reading them, and cutting out what a network sees. Pure but for ReadPpm(); thread safe.
+// Reads pictures, and cuts out what a network sees. Pure except for ReadPpm(); thread safe.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_PICTURE_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_PICTURE_H_
 
@@ -13,22 +13,22 @@
 namespace cadre::imagenet {
 
 constexpr int kChannels = 3;
-// On each side of a picture.
+// The largest width and height of a picture.
 constexpr int kMaxPictureSide = 16384;
 
 struct Picture {
   int width = 0;
   int height = 0;
-  // Row by row; red, green and blue of each point.
+  // Row by row; red, green and blue of each pixel.
   std::vector<uint8_t> points;
 };
 
-// A binary PPM file ("P6", 255 levels). NOT_FOUND; INVALID_ARGUMENT names the file and what is
-// wrong.
+// Reads a binary PPM file ("P6", 255 levels). Fails with NOT_FOUND, or with INVALID_ARGUMENT, which
+// names the file and what is wrong.
 Result<Picture> ReadPpm(const std::string& path);
 Status WritePpm(const Picture& picture, const std::string& path);
 
-// A part of a picture.
+// A rectangular part of a picture.
 struct Box {
   float left = 0;
   float top = 0;
@@ -36,13 +36,13 @@ struct Box {
   float height = 0;
 };
 
-// For training: 8 to 100 % of the area with a ratio of 3/4 to 4/3, anywhere.
+// For training: returns 8 to 100 % of the area with a ratio of 3/4 to 4/3, at any position.
 Box RandomBox(const Picture& picture, std::mt19937_64& random);
-// For evaluation: the square in the middle, 224/256 of the shorter side.
+// For evaluation: returns the square in the middle, with 224/256 of the shorter side.
 Box CenterBox(const Picture& picture);
 
-// The box as `side` by `side` points between which it is interpolated, normalized with ImageNet's
-// means and deviations: all red values, then green, then blue.
+// Writes the box as `side` by `side` interpolated pixels, normalized with ImageNet's means and
+// standard deviations: all red values, then green, then blue.
 void Resample(const Picture& picture, const Box& box, bool flip, int side, float* out);
 
 }  // namespace cadre::imagenet

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 std::string Path(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
-// Red grows to the right and green downwards, by two per point.
+// Red grows to the right and green downwards, by two per pixel.
 Picture Gradient(int width, int height) {
   Picture picture = {width, height, {}};
   for (int y = 0; y < height; ++y) {
@@ -26,7 +26,7 @@ Picture Gradient(int width, int height) {
   return picture;
 }
 
-// Undoes the normalization, of the first channel.
+// Undoes the normalization of the first channel.
 float Red(float normalized) { return (normalized * 0.229f + 0.485f) * 255; }
 
 TEST(PictureTest, ReadsWhatWasWritten) {
@@ -57,7 +57,7 @@ TEST(PictureTest, SaysWhatIsWrongWithAFile) {
 TEST(PictureTest, ResamplesABox) {
   const Picture picture = Gradient(100, 100);
   std::vector<float> out(3 * 4 * 4);
-  // One point of the result is the middle of 10 by 10 points of the picture.
+  // One pixel of the result is the middle of 10 by 10 pixels of the picture.
   Resample(picture, {20, 40, 40, 40}, /*flip=*/false, 4, out.data());
   EXPECT_NEAR(Red(out[0]), 2 * 24.5f, 0.01f);
   EXPECT_NEAR(Red(out[3]), 2 * 54.5f, 0.01f);

@@ -1,4 +1,4 @@
-// How good a network's scores are. Includes libtorch.
+// The loss and the accuracy of a network's scores. Includes libtorch.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_SCORE_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_SCORE_H_
 
@@ -10,7 +10,7 @@
 
 namespace cadre::imagenet {
 
-// Sums over pictures.
+// The members are sums over pictures.
 struct Score {
   double loss = 0, top1 = 0, top5 = 0, pictures = 0;
 

@@ -1,4 +1,5 @@
 // The share of one process in a job that is given in nodes. Pure.
+// Implemented in job_flags.cc.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 
@@ -12,7 +13,7 @@ namespace cadre::imagenet {
 struct JobSize {
   int nodes = 1;
   int devices_per_node = 1;
-  // Of all processes of one node together.
+  // The batch of all processes of one node together.
   int batch_size = 256;
   int data_workers = 4;
 };
@@ -24,13 +25,13 @@ struct Share {
   int data_workers = 0;
 };
 
-// The share of the process for one device of one node: there are as many processes as devices, a
-// batch is divided between those of the node, and data workers too, rounded up. INVALID_ARGUMENT
-// says which number makes no sense.
+// Returns the share of the process for one device of one node. There are as many processes as
+// devices; a batch is divided between those of the node, and so are the data workers, rounded up.
+// Fails with INVALID_ARGUMENT, which names the number that makes no sense.
 Result<Share> ShareOf(const JobSize& job, int node_rank, int device);
 
-// Which of so many pictures the process looks at in an evaluation: every n-th, so that of a folder,
-// which is sorted by classes, each process sees all classes. No picture counts twice.
+// Returns which of `size` pictures the process evaluates: every n-th, so that each process sees all
+// classes of a folder, which is sorted by class. No picture counts twice.
 std::vector<int64_t> EvaluationPart(int64_t size, const Share& share);
 
 }  // namespace cadre::imagenet

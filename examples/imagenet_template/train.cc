@@ -36,7 +36,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// Longer than the communicator's own timeout, whose error names the rank that did not come.
+// The margin over the communicator's own timeout, whose error names the missing rank.
 constexpr std::chrono::seconds kLonger(5);
 // The learning rate is divided by ten after so many epochs.
 constexpr int kEpochsPerDecay = 30;
@@ -113,10 +113,10 @@ class Trainer {
   const CheckpointDirectory checkpoints_;
   const std::shared_ptr<ImageNetwork> net_;
   torch::optim::SGD optimizer_;
-  // One of the two: of several processes, or of one with several devices.
+  // One of the two is set: for several processes, or for one process with several devices.
   std::unique_ptr<nn::DataParallel<ImageNetwork>> model_;
   std::unique_ptr<nn::ScatterParallel<ImageNetwork>> scattered_;
-  // Epochs that are done, and what they came to.
+  // The progress so far: finished epochs, their steps, and the best accuracy.
   int epoch_ = 0;
   int64_t total_steps_ = 0;
   double best_top1_ = 0;
@@ -143,8 +143,8 @@ Status Trainer::Run() {
   return OkStatus();
 }
 
-// As the template does it: the process of a job of one takes all devices, unless a flag says that
-// it has one; else each process has its own.
+// As in the template, the only process of a job takes all devices, unless a flag gives it one;
+// otherwise each process has its own.
 Status Trainer::Parallelize() {
   const JobFlags& job = options_.job;
   if (share_.world_size == 1 && job.gpu < 0 && !job.process_per_gpu) {
@@ -163,7 +163,7 @@ torch::Tensor Trainer::Forward(const torch::Tensor& pixels) {
   return scattered_ != nullptr ? scattered_->forward(pixels) : model_->forward(pixels);
 }
 
-// After the backward pass. One process has all gradients already.
+// Call it after the backward pass. With several devices the process has all gradients already.
 Status Trainer::AverageGradients() {
   return scattered_ != nullptr ? OkStatus() : model_->Finish().status();
 }
@@ -199,7 +199,7 @@ Status Trainer::Load(const std::string& path) {
       return;
     }
     torch::serialize::InputArchive model, optimizer;
-    // Parameters alone, as they come from elsewhere.
+    // The file holds parameters alone; it comes from another program.
     if (!archive.try_read("model", model)) return net_->load(archive);
     archive.read("optimizer", optimizer);
     torch::Tensor epoch, steps, best_top1;
@@ -236,7 +236,7 @@ Status Trainer::Save(bool best) {
   return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
 }
 
-// Under another name first, so that the best one is whole at any moment.
+// The file is written under another name first, so that the best one is complete at any moment.
 Status Trainer::CopyToBest(const std::string& path) const {
   const std::string copy = options_.checkpoint_dir + "/" + kBestCheckpoint;
   std::error_code error;
@@ -295,11 +295,11 @@ Status Trainer::RunEpoch() {
   return OkStatus();
 }
 
-// Each rank looks at its part: no picture counts twice.
+// Each rank evaluates its own part: no picture counts twice.
 Result<Score> Trainer::Validate() {
   torch::NoGradGuard no_grad;
   net_->eval();
-  // Each rank has averaged over its own pictures since the last exchange.
+  // The buffers differ: each rank has averaged over its own pictures since the last exchange.
   CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + kLonger));
   BatchLoader loader(validation_, EvaluationPart(validation_.size(), share_), Loading());
   BatchMeters meters;
@@ -351,7 +351,7 @@ Result<Share> FindShare(const Worker& worker, const TrainOptions& options) {
   return FailedPreconditionError(text.str());
 }
 
-// The device of this rank, with what is said of it.
+// Returns this rank's device, and prints which one it is.
 Result<torch::Device> FindDevice(const Worker& worker, const TrainOptions& options) {
   const JobFlags& job = options.job;
   const int wanted = job.gpu >= 0 ? job.gpu : worker.place().local_rank;

@@ -15,48 +15,48 @@
 namespace cadre::imagenet {
 
 struct TrainOptions {
-  // With train/CLASS/*.jpg and val/CLASS/*.jpg. Empty: drawn pictures.
+  // A directory with train/CLASS/*.jpg and val/CLASS/*.jpg. If empty, the pictures are drawn.
   std::string data_dir;
   JobFlags job;
-  // cpu or cuda; empty: cuda where there is a GPU.
+  // cpu or cuda; empty means cuda if there is a GPU.
   std::string device;
   std::string arch = "resnet18";
-  // Of the training set, when it is drawn; the other set is a fifth of it.
+  // The size of the training set, if it is drawn; the validation set has a fifth of it.
   int drawn_pictures = 200;
-  // Of one node's processes together.
+  // The batch of one node's processes together.
   int batch_size = 256;
   int data_workers = 4;
   int epochs = 90;
-  // Without a checkpoint: so many are done.
+  // The first epoch, if there is no checkpoint.
   int start_epoch = 0;
   double learning_rate = 0.1;
   double momentum = 0.9;
   double weight_decay = 1e-4;
-  // Steps between two lines.
+  // The number of steps between two output lines.
   int print_every = 10;
-  // Empty: none is saved. A checkpoint that is found there is resumed from.
+  // If empty, no checkpoint is saved. Training resumes from a checkpoint that is found there.
   std::string checkpoint_dir;
   // A checkpoint to begin with when checkpoint_dir has none.
   std::string resume;
   bool evaluate_only = false;
   uint64_t seed = 0;
-  // Of the part of a picture that the network sees.
+  // The side, in pixels, of the square that the network sees.
   int side = 224;
-  // Of a residual network; empty and 0: as its name says.
+  // For a residual network; empty and 0 mean the blocks and width of `arch`.
   std::vector<int64_t> blocks;
   int64_t width = 0;
-  // For every exchange between ranks.
+  // The timeout of every exchange between ranks.
   double timeout_seconds = 600;
-  // The same; thirty years are as good as any longer time, and fit.
+  // Returns timeout_seconds, limited to about thirty years, because longer times do not fit.
   std::chrono::nanoseconds timeout() const {
     return std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout_seconds, 1e9) * 1e9));
   }
 };
 
-// The best checkpoint so far, in checkpoint_dir.
+// The file of the best checkpoint so far, in checkpoint_dir.
 inline constexpr char kBestCheckpoint[] = "model_best.pt";
 
-// The whole program, as this rank. Returns the first error that any part of it had.
+// Runs the whole program as this rank. Returns the first error that any part of it had.
 Status Train(World& world, const TrainOptions& options);
 
 }  // namespace cadre::imagenet

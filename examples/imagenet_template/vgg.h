@@ -15,7 +15,7 @@ namespace cadre::imagenet {
 
 // Parameters have torchvision's names.
 struct Vgg16 : CopiedImageNetwork<Vgg16> {
-  // Halved five times.
+  // Five poolings halve the picture.
   static constexpr int kLeastSide = 32;
 
   explicit Vgg16(int64_t classes) : options(classes) {

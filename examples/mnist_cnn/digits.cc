@@ -38,7 +38,7 @@ Stroke Arc(Point center, float rx, float ry, float from_degrees, float to_degree
   return stroke;
 }
 
-// In a box from (-0.5, -1) at the top left to (0.5, 1).
+// The coordinates lie in a box from (-0.5, -1) at the top left to (0.5, 1).
 std::vector<Stroke> Shape(int digit) {
   switch (digit) {
     case 0:
@@ -77,7 +77,7 @@ float DistanceToSegment(Point p, Point a, Point b) {
 class Random {
  public:
   explicit Random(uint64_t seed) : bits_(seed) {}
-  // Written out, because the standard distributions differ between libraries.
+  // Implemented here, because the standard distributions differ between libraries.
   float Between(float low, float high) {
     return low + (high - low) * static_cast<float>(bits_() >> 40) / static_cast<float>(1 << 24);
   }
@@ -161,7 +161,7 @@ Result<std::string> DrawnDigitsDirectory() {
   if (!error) return target.string();
   const std::string reason = error.message();
   fs::remove_all(partial, error);
-  // Another process may have been faster.
+  // Another process may have created it first.
   if (fs::exists(target, error)) return target.string();
   return UnavailableError(target.string() + ": " + reason);
 }

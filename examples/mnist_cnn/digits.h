@@ -11,13 +11,13 @@
 
 namespace cadre::mnist {
 
-// 28 by 28 pixels each, with random position, size, slant, thickness and noise. The same seed gives
-// the same images.
+// Draws images of 28 by 28 pixels with random position, size, slant, thickness and noise. The same
+// seed gives the same images.
 ImageSet DrawDigits(size_t count, uint64_t seed);
 
-// A directory with 6,000 training and 1,000 test images as IDX files, under the user's cache
-// directory; made if it is not there. Several processes may do so at once: the directory appears
-// complete or not at all.
+// Returns a directory with 6,000 training and 1,000 test images as IDX files, under the user's
+// cache directory; it is created if it does not exist. Several processes may do so at once: the
+// directory appears complete or not at all.
 Result<std::string> DrawnDigitsDirectory();
 
 }  // namespace cadre::mnist

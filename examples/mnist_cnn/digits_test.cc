@@ -25,7 +25,7 @@ TEST(DrawDigits, DrawsEveryDigitEachTimeDifferently) {
     EXPECT_EQ(set.labels[i], i % 10);
     const auto begin = set.pixels.begin() + i * 784;
     different.insert(std::vector<uint8_t>(begin, begin + 784));
-    // Ink, and more background than ink.
+    // There is ink, and more background than ink.
     const auto ink = std::count_if(begin, begin + 784, [](uint8_t p) { return p > 128; });
     EXPECT_GT(ink, 20);
     EXPECT_LT(ink, 300);
@@ -42,7 +42,7 @@ TEST(DrawnDigitsDirectory, IsMadeOnceHoweverManyAsk) {
   std::string cache = ::testing::TempDir() + "/digits_XXXXXX";
   ASSERT_NE(mkdtemp(cache.data()), nullptr);
   ASSERT_EQ(setenv("XDG_CACHE_HOME", cache.c_str(), 1), 0);
-  // What a process of the same pid in another container might be making just now.
+  // A process of the same pid in another container might be creating this directory now.
   const std::string others = cache + "/cadre/digits-1-6000-1000." + std::to_string(getpid());
   ASSERT_TRUE(std::filesystem::create_directories(others));
   const auto first = DrawnDigitsDirectory();
@@ -59,7 +59,7 @@ TEST(DrawnDigitsDirectory, IsMadeOnceHoweverManyAsk) {
   const auto test = ReadImageSet(*second, "t10k", 0);
   ASSERT_OK(test);
   EXPECT_EQ(test->size(), 1000u);
-  // Nothing half-made is left beside it.
+  // No temporary directory is left beside it.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache + "/cadre"),
                           std::filesystem::directory_iterator()),
             1);

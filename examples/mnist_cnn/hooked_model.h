@@ -1,5 +1,6 @@
-// --sync: DataParallel, which exchanges gradients beside the backward pass, with a communication
-// hook. Includes libtorch.
+// --sync: DataParallel with a communication hook; it exchanges gradients during the backward pass.
+// Includes libtorch.
+// Implemented in synchronization.cc.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_HOOKED_MODEL_H_
 #define CADRE_EXAMPLES_MNIST_CNN_HOOKED_MODEL_H_
 
@@ -12,8 +13,8 @@
 namespace cadre::mnist {
 
 // Collective: rank 0's parameters become those of all ranks. `way` is fp32, fp16, bf16, partial,
-// topk or threshold, else INVALID_ARGUMENT. `sparsity`, of the last two: the share of the elements
-// that are sent, or the least magnitude of those that are.
+// topk or threshold; any other fails with INVALID_ARGUMENT. `sparsity` is, for topk, the share of
+// the elements that are sent and, for threshold, the least magnitude of those that are.
 Result<std::unique_ptr<Synchronization>> MakeHookedModel(const std::string& way, double sparsity,
                                                          const Replica& replica);
 

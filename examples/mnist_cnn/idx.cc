@@ -20,14 +20,14 @@ namespace {
 // The third byte of the magic number says "unsigned bytes", the fourth how many dimensions follow.
 constexpr uint32_t kImages = 0x00000803;
 constexpr uint32_t kLabels = 0x00000801;
-// How a compressed file begins.
+// A gzip file begins with these bytes.
 constexpr uint32_t kGzip = 0x1f8b;
 constexpr uint32_t kMaxItems = 10 * 1000 * 1000;
 constexpr uint32_t kMaxSide = 4096;
 constexpr uint8_t kMaxLabel = 9;
 
 #if !__has_include(<zlib.h>)
-// Only plain files then.
+// Without zlib only plain files can be read.
 using gzFile = std::FILE*;
 gzFile gzopen(const char* path, const char* mode) { return std::fopen(path, mode); }
 int gzclose(gzFile file) { return std::fclose(file); }

@@ -25,7 +25,7 @@ ImageSet ThreeImages() {
   return set;
 }
 
-// Each test has a directory of its own.
+// Each test has its own directory.
 class IdxTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -91,7 +91,7 @@ TEST_F(IdxTest, RefusesAnotherKindOfFile) {
 }
 
 TEST_F(IdxTest, RefusesAFileThatEndsTooEarly) {
-  // A fourth image and label are announced and not there.
+  // The headers announce a fourth image and label, which are missing.
   Overwrite("train-images-idx3-ubyte", 7, 4);
   Overwrite("train-labels-idx1-ubyte", 7, 4);
   EXPECT_THAT(ReadImageSet(directory_, "train", 0),

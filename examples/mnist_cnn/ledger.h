@@ -1,5 +1,5 @@
-// Files of which rank took which samples in which step: they show that each sample of an epoch is
-// seen once, whatever happens to the workers meanwhile.
+// Files that record which rank took which samples in which step. They show that each sample of an
+// epoch is seen once, whatever happens to the workers meanwhile.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
 #define CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
 
@@ -14,23 +14,22 @@
 
 namespace cadre::mnist {
 
-// Each line is written at once, so that it is there also when the process is killed next. One
-// thread.
+// Each line is written at once, so that it survives even if the process is killed next. One thread.
 class Ledger {
  public:
-  // Appends to `directory`/<pid>-<random digits>; an empty directory: writes nothing.
+  // Appends to `directory`/<pid>-<random digits>; with an empty directory nothing is written.
   static Result<Ledger> Open(const std::string& directory);
   ~Ledger();
   Ledger(Ledger&& other) noexcept;
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // "take generation=2 rank=1 world=4 epoch=0 step=7 at_us=123 samples=3,5,9". A step that is taken
-  // in several generations counts in the last of them.
+  // Writes "take generation=2 rank=1 world=4 epoch=0 step=7 at_us=123 samples=3,5,9". A step that
+  // is taken in several generations counts in the last of them.
   Status Take(const WorkerPlace& place, int64_t epoch, int64_t step,
               const std::vector<int64_t>& samples) const;
-  // "done generation=2 rank=1 step=7 at_us=123": its gradients were applied. Times are the
-  // machine's monotonic clock.
+  // Writes "done generation=2 rank=1 step=7 at_us=123": the step's gradients were applied. Times
+  // are the machine's monotonic clock.
   Status Done(const WorkerPlace& place, int64_t step) const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::StartsWith;
 
-// As of two containers that share the directory.
+// Two containers that share the directory may have processes of the same pid.
 TEST(LedgerTest, ProcessesOfTheSamePidWriteDifferentFiles) {
   std::string directory = ::testing::TempDir() + "/ledgers_XXXXXX";
   ASSERT_NE(mkdtemp(directory.data()), nullptr);

@@ -20,7 +20,7 @@ int Fail(const std::string& who, const cadre::Status& status) {
   return kFailed;
 }
 
-// The short ones and --dist_option are those of SINGA's programs.
+// The short names and --dist_option are those of SINGA's programs.
 void AddSynchronizationFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
   CLI::Option* const sync =
       app.add_option("--sync", options.sync,
@@ -86,7 +86,7 @@ void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Whole lines, at once: the output goes to a pipe.
+  // Line buffering writes whole lines at once, although the output is a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::mnist::TrainOptions options;
   CLI::App app("Trains a small convolutional network on digits, on all workers of a Cadre job.");

@@ -18,7 +18,7 @@ struct Net : torch::nn::Module {
         fc1(register_module("fc1", torch::nn::Linear(4 * 4 * 50, 500))),
         fc2(register_module("fc2", torch::nn::Linear(500, 10))) {}
 
-  // Images [n, 1, 28, 28] to scores [n, 10].
+  // Maps images [n, 1, 28, 28] to scores [n, 10].
   torch::Tensor forward(torch::Tensor x) {
     x = torch::max_pool2d(torch::relu(conv1(x)), 2);
     x = torch::max_pool2d(torch::relu(conv2(x)), 2);

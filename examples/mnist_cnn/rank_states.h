@@ -1,4 +1,5 @@
-// What each rank remembers between steps, in one archive. Includes libtorch.
+// Saves what each rank keeps between steps, in one archive. Includes libtorch.
+// Implemented in synchronization.cc.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_RANK_STATES_H_
 #define CADRE_EXAMPLES_MNIST_CNN_RANK_STATES_H_
 
@@ -11,11 +12,11 @@
 
 namespace cadre::mnist {
 
-// Collective: the archive of every rank gets the states of all.
+// Collective: every rank's archive receives the states of all ranks.
 Status SaveRankStates(Communicator& communicator, const std::string& mine,
                       torch::serialize::OutputArchive& archive, std::chrono::nanoseconds timeout);
 
-// Empty where the archive has none for this rank.
+// Returns "" if the archive has no state for this rank.
 Result<std::string> LoadRankState(int rank, torch::serialize::InputArchive& archive);
 
 }  // namespace cadre::mnist

@@ -8,14 +8,14 @@ namespace cadre::mnist {
 namespace {
 
 constexpr size_t kSide = 28;
-// Of the whole MNIST training set.
+// These are the mean and the deviation of the whole MNIST training set.
 constexpr float kMean = 0.1307f;
 constexpr float kDeviation = 0.3081f;
 
 }  // namespace
 
-// Every node draws its own digits, once, before anybody reads them. A worker that comes later finds
-// them, or draws them without the others, which are beyond that.
+// Every node draws its own digits, once, before any worker reads them. A worker that comes later
+// finds them, or draws them without the others, which have passed this point.
 Result<std::string> FindSamples(Worker& worker, const std::string& directory,
                                 std::chrono::nanoseconds timeout) {
   if (!directory.empty()) return directory;

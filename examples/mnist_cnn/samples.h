@@ -1,4 +1,4 @@
-// MNIST's images as tensors that a network takes.
+// MNIST's images as input tensors for the network.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_SAMPLES_H_
 #define CADRE_EXAMPLES_MNIST_CNN_SAMPLES_H_
 
@@ -12,8 +12,8 @@
 
 namespace cadre::mnist {
 
-// Where they lie: `directory`, or where it is empty the one of the digits that this node draws.
-// Collective of those workers that start together.
+// Returns where the images are: `directory` or, if it is empty, the directory of the digits that
+// this node draws. Collective among the workers that start together.
 Result<std::string> FindSamples(Worker& worker, const std::string& directory,
                                 std::chrono::nanoseconds timeout);
 
@@ -24,9 +24,9 @@ struct Samples {
   int64_t size() const { return labels.size(0); }
 };
 
-// Reads the files of `directory` whose names begin with `prefix` ("train", "t10k"); at most `limit`
-// samples, or all with 0; onto `device`. Errors: those of ReadImageSet(); INVALID_ARGUMENT where
-// the images are not 28 by 28.
+// Reads the files of `directory` whose names begin with `prefix` ("train", "t10k"), at most `limit`
+// samples (0: all), onto `device`. Fails as ReadImageSet() does, and with INVALID_ARGUMENT if the
+// images are not 28 by 28.
 Result<Samples> LoadSamples(const std::string& directory, const std::string& prefix, int limit,
                             const torch::Device& device);
 

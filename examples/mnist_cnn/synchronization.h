@@ -1,4 +1,4 @@
-// What the two ways to synchronize this program's ranks have in common: hooked_model.h and
+// The common interface of the two ways to synchronize this program's ranks: hooked_model.h and
 // wrapped_optimizer.h. Includes libtorch.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
 #define CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
@@ -18,47 +18,51 @@
 
 namespace cadre::mnist {
 
-// Of the parameters that are averaged in turn, in elements. The library's own would make one group
-// of this small network.
+// The size, in elements, of the groups of parameters that are averaged in turn. The library's
+// default would put this small network into one group.
 inline constexpr size_t kPartialThreshold = 10000;
 
-// What this rank trains, and with whom. Optimizer and communicator outlive the Synchronization.
+// What this rank trains, and with which ranks. Optimizer and communicator must outlive the
+// Synchronization.
 struct Replica {
   std::shared_ptr<Net> net;
   torch::optim::Optimizer& optimizer;
   Communicator& communicator;
-  // For each exchange.
+  // The timeout of each exchange.
   std::chrono::nanoseconds timeout;
 };
 
-// Given by this rank so far.
+// What synchronization has cost this rank so far: `bytes` are those that it sent.
 struct SynchronizationCost {
   uint64_t bytes = 0;
-  // Where the exchange is beside the backward pass, and is measured: how long it took, and how long
-  // it was waited for afterwards.
+  // Set if the exchange overlaps the backward pass and is measured: how long it took, and how long
+  // the rank waited for it afterwards.
   struct Times {
     std::chrono::nanoseconds communication{}, exposed_wait{};
   };
   std::optional<Times> times;
 };
 
-// Of one generation. One thread. All calls but Forward(), Load() and cost() are collective.
+// The synchronization of one generation. One thread. All calls except Forward(), Load() and cost()
+// are collective.
 class Synchronization {
  public:
   virtual ~Synchronization() = default;
 
-  // Scores, for the next step.
+  // Returns the scores for the next step.
   virtual torch::Tensor Forward(const torch::Tensor& images) = 0;
-  // Backward pass, exchange and the optimizer's step. `loss` is the mean over `own` samples, of the
-  // `all` of this step on all ranks; undefined on a rank that has none.
+  // Runs the backward pass, the exchange and the optimizer's step. `loss` is the mean over `own`
+  // samples, out of the `all` that the ranks have in this step; it is undefined on a rank that has
+  // none.
   virtual Status Step(const torch::Tensor& loss, int64_t own, int64_t all) = 0;
-  // After each step, when it has been counted: what may fail although the optimizer has stepped.
+  // Is called after each step, once it has been counted: this may fail although the optimizer has
+  // stepped.
   virtual Status AfterStep() { return OkStatus(); }
-  // Before the model is looked at as a whole.
+  // Must be called before the model is used as a whole, since replicas may differ between steps.
   virtual Status MakeReplicasEqual() { return OkStatus(); }
 
-  // The memory of a way between steps is part of the checkpoint: every rank's goes into the
-  // archive. Loading takes this rank's, and leaves things as they are where there is none.
+  // State that a way keeps between steps is part of the checkpoint: the archive receives every
+  // rank's. Loading takes this rank's and changes nothing if there is none.
   virtual Status Save(torch::serialize::OutputArchive& archive) const = 0;
   virtual Status Load(int rank, torch::serialize::InputArchive& archive) = 0;
 

@@ -1,5 +1,6 @@
 #include "train.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -40,10 +41,10 @@ using Seconds = std::chrono::duration<double>;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
 constexpr size_t kEvaluationBatch = 500;
-// Longer than the communicator's own timeout, whose error names the rank that did not come.
+// The margin over the communicator's own timeout, whose error names the missing rank.
 constexpr std::chrono::seconds kLonger(5);
 
-// Of an epoch; empty where the way to synchronize does not measure them.
+// Returns the times of an epoch, or "" if the way to synchronize does not measure them.
 std::string TimesText(const SynchronizationCost& before, const SynchronizationCost& after) {
   if (!before.times || !after.times) return "";
   char text[128];
@@ -53,7 +54,7 @@ std::string TimesText(const SynchronizationCost& before, const SynchronizationCo
   return text;
 }
 
-// The state is that of the whole training, in one process; a Run() is what one generation does.
+// Holds the state of the whole training in one process; Run() is the work of one generation.
 class Trainer : public InPlaceState {
  public:
   Trainer(const TrainOptions& options, torch::Device device, Samples train, Samples test,
@@ -74,7 +75,7 @@ class Trainer : public InPlaceState {
   Status Run(Worker& worker, Communicator& communicator);
   int exit_status() const { return leaves_ ? kWorkerExitForNextGeneration : 0; }
 
-  // An epoch's end is a change of the state too.
+  // The end of an epoch also changes the state, so it counts as a position.
   int64_t position() const override { return begun_ ? total_steps_ + cursor_.epoch() : -1; }
   Result<std::string> Save() const override;
   Status Load(std::string_view bytes) override;
@@ -87,7 +88,7 @@ class Trainer : public InPlaceState {
     double samples = 0;
   };
 
-  // On its device before the optimizer takes its parameters.
+  // The net moves to its device before the optimizer takes its parameters.
   static std::shared_ptr<Net> MakeNet(const torch::Device& device) {
     auto net = std::make_shared<Net>();
     net->to(device);
@@ -99,7 +100,7 @@ class Trainer : public InPlaceState {
   Status Begin();
   Result<int> Resume();
   Status SaveEpoch(int epoch);
-  // Gives the accuracy after it.
+  // Returns the accuracy after the epoch.
   Result<double> RunEpoch(int epoch);
   Result<float> RunStep(Sums& sums);
   Result<float> Step(const std::vector<int64_t>& samples, Sums& sums);
@@ -124,7 +125,7 @@ class Trainer : public InPlaceState {
   bool begun_ = false;
   int64_t total_steps_ = 0;
   Clock::time_point last_log_;
-  // The rest is left to the next generation, which has more nodes.
+  // Set when the rest of the training is left to the next generation, which has more nodes.
   bool leaves_ = false;
 };
 
@@ -133,13 +134,13 @@ Status Trainer::Run(Worker& worker, Communicator& communicator) {
   communicator_ = &communicator;
   SetThreads(options_.threads, worker.world_size());
   Status status = TrainToTheEnd();
-  // It must not outlive the communicator.
+  // The synchronization must not outlive the communicator.
   synchronization_.reset();
   return status;
 }
 
 Status Trainer::TrainToTheEnd() {
-  // Only the first time: who comes later was given the state.
+  // Only the first generation begins; a worker that joins later received the state.
   CADRE_RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
   std::optional<double> accuracy;
   while (cursor_.epoch() < options_.epochs) {
@@ -151,8 +152,8 @@ Status Trainer::TrainToTheEnd() {
     CADRE_ASSIGN_OR_RETURN(leaves_, CheckpointWanted(*worker_, timeout_));
     if (leaves_) return OkStatus();
   }
-  // All epochs may have been done before a restart. Then every rank evaluates, also one that has
-  // done so in a generation before: another one may be new.
+  // All epochs may have been done before a restart. Then every rank evaluates, even if it did so in
+  // an earlier generation: another rank may be new.
   if (!accuracy) {
     CADRE_ASSIGN_OR_RETURN(accuracy, Evaluate());
   }
@@ -237,7 +238,7 @@ Result<int> Trainer::Resume() {
   archive.read("epoch", epoch);
   net_->load(model);
   optimizer_.load(optimizer);
-  // Loading may have moved the parameters.
+  // Loading may have moved the parameters in memory.
   CADRE_RETURN_IF_ERROR(Prepare());
   CADRE_RETURN_IF_ERROR(synchronization_->Load(worker_->rank(), archive));
   total_steps_ = newest.checkpoint->step;
@@ -262,7 +263,7 @@ Status Trainer::SaveEpoch(int epoch) {
 }
 
 Result<double> Trainer::RunEpoch(int epoch) {
-  // Samples that the ranks take together in one step.
+  // The number of samples that the ranks take together in one step.
   const int64_t batch = int64_t{options_.batch_size} * worker_->world_size();
   const int64_t left = train_.size() - cursor_.taken();
   int64_t step = cursor_.taken() / batch;
@@ -298,7 +299,7 @@ Result<double> Trainer::RunEpoch(int epoch) {
   return accuracy;
 }
 
-// What SINGA's programs say of an epoch: the loss is the sum over steps and ranks.
+// Prints an epoch's line as SINGA's programs do: the loss is the sum over steps and ranks.
 Status Trainer::SayTraining(Sums sums) {
   double all[] = {sums.loss, sums.hits, sums.samples};
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
@@ -311,7 +312,7 @@ Status Trainer::SayTraining(Sums sums) {
   return OkStatus();
 }
 
-// Gives the loss. At the end of an epoch this rank may have no samples, while others do.
+// Returns the loss. At the end of an epoch this rank may have no samples, while other ranks do.
 Result<float> Trainer::Step(const std::vector<int64_t>& samples, Sums& sums) {
   const int64_t all = std::min(int64_t{options_.batch_size} * worker_->world_size(),
                                train_.size() - cursor_.taken());
@@ -337,7 +338,7 @@ Result<float> Trainer::RunStep(Sums& sums) {
       cursor_.Next(worker_->rank(), worker_->world_size(), options_.batch_size);
   CADRE_RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
   CADRE_ASSIGN_OR_RETURN(const float loss, Step(samples, sums));
-  // Nothing may come between the step and these: they are one change of the state.
+  // Nothing that can fail may come between the step and these: they are one change of the state.
   ++total_steps_;
   cursor_.Advance(worker_->world_size(), options_.batch_size);
   CADRE_RETURN_IF_ERROR(ledger_.Done(worker_->place(), total_steps_));
@@ -345,7 +346,7 @@ Result<float> Trainer::RunStep(Sums& sums) {
   return loss;
 }
 
-// Each rank looks at every n-th image: no image counts twice.
+// Each rank evaluates every n-th image: no image counts twice.
 Result<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
@@ -401,6 +402,16 @@ Result<int> Train(Worker& worker, const TrainOptions& options) {
       worker, trainer, in_place,
       [&](Worker& now, Communicator& communicator) { return trainer.Run(now, communicator); }));
   return trainer.exit_status();
+}
+
+void SetThreads(int threads, int world_size) {
+  if (threads == 0 && world_size > 1) threads = 1;
+  if (threads == 0) return;
+  torch::set_num_threads(threads);
+  // The BLAS library behind libtorch has its own thread pool.
+  using SetBlasThreads = void (*)(int);
+  auto* set = reinterpret_cast<SetBlasThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  if (set != nullptr) set(threads);
 }
 
 }  // namespace cadre::mnist

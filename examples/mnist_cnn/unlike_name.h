@@ -1,4 +1,4 @@
-// Names for files that several processes make in one directory.
+// Unique names for files that several processes create in one directory.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_UNLIKE_NAME_H_
 #define CADRE_EXAMPLES_MNIST_CNN_UNLIKE_NAME_H_
 
@@ -10,8 +10,9 @@
 
 namespace cadre::mnist {
 
-// "<pid>-<16 hexadecimal digits>". The pid tells people whose file it is. It is not enough: the
-// processes of several containers, or machines, that share the directory may have the same one.
+// Returns "<pid>-<16 hexadecimal digits>". The pid tells people whose file it is. The pid alone is
+// not unique: processes of several containers or machines that share the directory may have the
+// same one.
 inline std::string UnlikeName() {
   std::random_device random;
   char digits[17];

@@ -1,4 +1,5 @@
-// --dist_option: DistributedOptimizer, as SINGA's DistOpt has it. Includes libtorch.
+// --dist_option: DistributedOptimizer, which works like SINGA's DistOpt. Includes libtorch.
+// Implemented in synchronization.cc.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_WRAPPED_OPTIMIZER_H_
 #define CADRE_EXAMPLES_MNIST_CNN_WRAPPED_OPTIMIZER_H_
 
@@ -12,7 +13,7 @@ namespace cadre::mnist {
 
 // Collective: rank 0's parameters become those of all ranks. `option` is plain or fp32, half or
 // fp16, partialUpdate, sparseTopK or sparseThreshold, as SINGA's programs for one and for several
-// machines call them, else INVALID_ARGUMENT. `sparsity` as in hooked_model.h.
+// machines call them; any other fails with INVALID_ARGUMENT. `sparsity` is as in hooked_model.h.
 Result<std::unique_ptr<Synchronization>> MakeWrappedOptimizer(const std::string& option,
                                                               double sparsity,
                                                               const Replica& replica);

@@ -32,7 +32,7 @@ cadre::Status Train() {
       loss += error * error / sampler.size();
     }
     CADRE_RETURN_IF_ERROR(reducer->MarkReady(0));
-    // Averages over the ranks.
+    // Finish() averages the gradients over the ranks.
     CADRE_RETURN_IF_ERROR(reducer->Finish(std::chrono::minutes(1)).status());
     for (int i = 0; i < 2; ++i) line[i] -= gradient[i];
     if (rank == 0) std::printf("epoch %d: loss %.6f\n", epoch, loss);

@@ -27,7 +27,8 @@ struct Shape {
   int64_t heads = 4;
   int64_t context = 64;
   int64_t vocabulary = 0;
-  // What a block computes on its way is computed again in the backward pass, not kept for it.
+  // Whether a block's intermediate results are recomputed in the backward pass instead of being
+  // kept.
   bool checkpoint_activations = false;
 };
 
@@ -55,7 +56,7 @@ class Block : public torch::nn::Module {
     return register_module(name, torch::nn::Linear(from, to));
   }
 
-  // Each place looks at those before it, and at itself.
+  // Causal attention: each position attends to itself and to those before it.
   torch::Tensor Attention(const torch::Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
     const std::vector<torch::Tensor> parts = projections_(x)
@@ -76,8 +77,8 @@ class Block : public torch::nn::Module {
   torch::nn::Linear projections_, attended_, wider_, narrower_;
 };
 
-// Initialize() says what it begins with, and not the constructor, which has no memory where the
-// model is made on the meta device.
+// Initialize(), and not the constructor, sets the initial values, because a model that is made on
+// the meta device has no memory in the constructor.
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const Shape& shape)
@@ -92,7 +93,7 @@ class Gpt : public torch::nn::Module {
     }
   }
 
-  // What one of its modules begins with.
+  // Sets the initial values of one of the model's modules.
   static bool Initialize(torch::nn::Module& module) {
     if (!nn::ResetParameters(module)) return false;
     for (torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
@@ -103,10 +104,11 @@ class Gpt : public torch::nn::Module {
 
   const Shape& shape() const { return shape_; }
 
-  // What FullySharded shards as a unit.
+  // The name of a block, which FullySharded shards as a unit.
   static std::string BlockName(int64_t layer) { return "block" + std::to_string(layer); }
 
-  // Of {sequences, length}, at most the context; gives {sequences, length, vocabulary}.
+  // Maps {sequences, length}, where length is at most the context, to {sequences, length,
+  // vocabulary}.
   torch::Tensor forward(const torch::Tensor& ids) {
     torch::Tensor x = tokens_(ids) + places_->weight.narrow(0, 0, ids.size(1));
     for (const auto& block : blocks_) {

@@ -88,7 +88,7 @@ Status Run(const TrainOptions& options) {
 }  // namespace cadre::transformer
 
 int main(int argc, char** argv) {
-  // Whole lines, at once: the output goes to a pipe.
+  // Line buffering writes whole lines at once, although the output is a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::transformer::TrainOptions options;
   CLI::App app("Trains a small transformer on text, its state spread over the workers of a job.");

@@ -1,4 +1,5 @@
-// What the model computes in: float32, or 16 bits where that is safe. Includes libtorch.
+// The type in which the model computes: float32, or 16 bits where that is safe. Includes libtorch.
+// Implemented in strategy.cc.
 #ifndef CADRE_EXAMPLES_SHARDED_TRANSFORMER_PRECISION_H_
 #define CADRE_EXAMPLES_SHARDED_TRANSFORMER_PRECISION_H_
 
@@ -11,16 +12,16 @@
 
 namespace cadre::transformer {
 
-// INVALID_ARGUMENT: it is none of float32, bfloat16 and float16.
+// Fails with INVALID_ARGUMENT for names other than float32, bfloat16 and float16.
 Result<torch::ScalarType> TypeNamed(const std::string& precision);
 
-// What `forward` gives, in float32, so that a loss can be scaled; on the way, operators on the
-// device compute in `type` where that is safe.
+// Returns the result of `forward` in float32, so that a loss can be scaled; inside `forward`,
+// operators on the device compute in `type` where that is safe.
 torch::Tensor ForwardIn(torch::ScalarType type, const torch::Device& device,
                         const std::function<torch::Tensor()>& forward);
 
-// FAILED_PRECONDITION: this libtorch has not all of the model's operators in `type` on the device.
-// A pass forward and back of a very small model finds that out.
+// Fails with FAILED_PRECONDITION if this libtorch lacks some of the model's operators in `type` on
+// the device. It runs a forward and a backward pass of a very small model to find out.
 Status CheckTrains(const torch::Device& device, torch::ScalarType type);
 
 }  // namespace cadre::transformer

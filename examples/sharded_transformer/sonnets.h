@@ -1,4 +1,5 @@
-// What the example learns: sonnets 18, 29, 30, 55, 73, 116 and 130 of William Shakespeare (1609).
+// The example's training text: sonnets 18, 29, 30, 55, 73, 116 and 130 of William Shakespeare
+// (1609).
 #ifndef CADRE_EXAMPLES_SHARDED_TRANSFORMER_SONNETS_H_
 #define CADRE_EXAMPLES_SHARDED_TRANSFORMER_SONNETS_H_
 

@@ -1,18 +1,24 @@
 #include "strategy.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "../exceptions/exceptions.h"
 #include "cadre/status_macros.h"
+#include "cadre/torch/autocast.h"
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/fully_sharded.h"
 #include "cadre/torch/hybrid_sharding.h"
 #include "cadre/torch/meta_device.h"
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
+#include "gpt.h"
+#include "precision.h"
 #include "torch/nn/utils/clip_grad.h"
 #include "torch/optim/adamw.h"
 #include "torch/utils.h"
+#include "torch/version.h"
 
 namespace cadre::transformer {
 namespace {
@@ -34,7 +40,7 @@ HeldBytes HeldOf(const std::vector<torch::Tensor>& parameters, AdamW& optimizer)
   return held;
 }
 
-// The parameters stay where they are, since wrappers know their memory.
+// The parameters keep their memory, since wrappers refer to it.
 void LoadInto(Gpt& net, torch::serialize::InputArchive& archive) {
   const torch::NoGradGuard no_grad;
   Gpt loaded(net.shape());
@@ -43,8 +49,8 @@ void LoadInto(Gpt& net, torch::serialize::InputArchive& archive) {
   for (size_t i = 0; i < to.size(); ++i) torch::Tensor(to[i]).copy_(from[i]);
 }
 
-// The scaler finds gradients that are not finite itself, and leaves the step out; without one they
-// are an error.
+// The scaler itself finds gradients that are not finite and leaves the step out; without a scaler
+// they are an error.
 nn::DataParallelOptions OptionsWith(const nn::ShardedGradScaler& scaler) {
   nn::DataParallelOptions options;
   if (scaler.enabled()) options.reducer.non_finite = NonFinite::kIgnore;
@@ -95,7 +101,7 @@ class Replicated : public Strategy {
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
 };
 
-// ShardedDataParallel is a DataParallel.
+// ShardedDataParallel is a DataParallel, so one class serves both stages.
 class ShardedState : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net,
@@ -146,7 +152,7 @@ class ShardedState : public Strategy {
   std::unique_ptr<nn::DataParallel<Gpt>> model_;
 };
 
-// So many ranks share each replica out: one node's, or all.
+// Each replica is shared by so many ranks: those of one node, or all.
 class ShardedModel : public Strategy {
  public:
   static Result<std::unique_ptr<Strategy>> Make(std::shared_ptr<Gpt> net,
@@ -159,7 +165,7 @@ class ShardedModel : public Strategy {
     CADRE_ASSIGN_OR_RETURN(nn::HybridGroups groups, nn::SplitByNode(communicator, replica_ranks));
     nn::FullyShardedOptions among;
     among.replicas = groups.replicas.get();
-    // So that no rank has the whole model, not even at first.
+    // With these no rank ever holds the whole model, not even at first.
     among.device = device;
     among.initialize = Gpt::Initialize;
     CADRE_ASSIGN_OR_RETURN(
@@ -226,6 +232,46 @@ Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, const Sh
   }
   return InvalidArgumentError("there is no strategy '" + name +
                               "'; expected ddp, oss, sharded, fsdp or hybrid");
+}
+
+namespace {
+
+std::string NameOf(torch::ScalarType type) {
+  return type == torch::kFloat16 ? "float16" : type == torch::kBFloat16 ? "bfloat16" : "float32";
+}
+
+}  // namespace
+
+Result<torch::ScalarType> TypeNamed(const std::string& precision) {
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
+    if (precision == NameOf(type)) return type;
+  }
+  return InvalidArgumentError("--precision " + precision +
+                              ": expected float32, bfloat16 or float16");
+}
+
+torch::Tensor ForwardIn(torch::ScalarType type, const torch::Device& device,
+                        const std::function<torch::Tensor()>& forward) {
+  std::optional<nn::Autocast> in_16_bits;
+  if (type != torch::kFloat32) in_16_bits.emplace(device.type(), type);
+  return forward().to(torch::kFloat32);
+}
+
+Status CheckTrains(const torch::Device& device, torch::ScalarType type) {
+  if (type == torch::kFloat32) return OkStatus();
+  const Status trained = WithoutExceptions([&] {
+    Gpt net({/*layers=*/1, /*width=*/8, /*heads=*/2, /*context=*/1, /*vocabulary=*/1});
+    net.to(device);
+    const torch::Tensor ids =
+        torch::zeros({1, 1}, torch::TensorOptions(device).dtype(torch::kLong));
+    ForwardIn(type, device, [&] { return net.forward(ids); }).sum().backward();
+    return OkStatus();
+  });
+  if (trained.ok()) return OkStatus();
+  return FailedPreconditionError("--precision " + NameOf(type) +
+                                 ": libtorch " TORCH_VERSION " cannot train the model in it on " +
+                                 device.str() + " (" + trained.message() +
+                                 "); take a newer libtorch, another precision, or a GPU");
 }
 
 }  // namespace cadre::transformer

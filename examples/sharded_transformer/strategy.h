@@ -17,7 +17,7 @@
 
 namespace cadre::transformer {
 
-// Of parameters, gradients and the optimizer's state that are on this rank.
+// Bytes of parameters, gradients and the optimizer's state that this rank holds.
 struct HeldBytes {
   size_t parameters = 0, gradients = 0, state = 0;
 };
@@ -27,17 +27,17 @@ class Strategy {
   virtual ~Strategy() = default;
 
   virtual torch::Tensor Forward(const torch::Tensor& ids) = 0;
-  // After the backward pass of a loss that the scaler scaled: the optimizer's step with the average
-  // gradients of all ranks, whose norm is at most `max_norm` then. Collective. False on all ranks:
-  // the scaler left the step out.
+  // Collective. Runs the optimizer's step after the backward pass of a loss that the scaler scaled.
+  // It uses the average gradients of all ranks, whose norm is clipped to `max_norm`. Returns false,
+  // on all ranks, if the scaler left the step out.
   virtual Result<bool> Step(double max_norm) = 0;
-  // In the last step.
+  // Returns what this rank held in the last step.
   const HeldBytes& Held() const { return held_; }
-  // Collective: rank 0's archives get the whole model's and the whole optimizer's state, the same
-  // whatever the strategy.
+  // Collective: rank 0's archives receive the whole model's and the whole optimizer's state, in a
+  // form that does not depend on the strategy.
   virtual Status Save(torch::serialize::OutputArchive& model,
                       torch::serialize::OutputArchive& optimizer) = 0;
-  // Of any strategy and number of ranks.
+  // Loads what any strategy with any number of ranks has saved.
   virtual Status Load(torch::serialize::InputArchive& model,
                       torch::serialize::InputArchive& optimizer) = 0;
 
@@ -48,10 +48,10 @@ class Strategy {
   HeldBytes held_;
 };
 
-// ddp: everything on each rank. oss: the optimizer's state is sharded; sharded: the gradients, too;
-// fsdp: the parameters, too; hybrid: the same within each node. The model is a new one, on that
-// device; AdamW. The world and the scaler, which may be one that is not enabled, must outlive it.
-// INVALID_ARGUMENT: it is none of these.
+// ddp keeps everything on each rank; oss shards the optimizer's state; sharded also shards the
+// gradients; fsdp also shards the parameters; hybrid does the same within each node. The model is a
+// new one on that device, trained with AdamW. The world and the scaler, which may be disabled, must
+// outlive the strategy. Fails with INVALID_ARGUMENT for any other name.
 Result<std::unique_ptr<Strategy>> MakeStrategy(const std::string& name, const Shape& shape,
                                                const torch::Device& device, double learning_rate,
                                                const World& world, nn::ShardedGradScaler& scaler);

@@ -51,7 +51,7 @@ Batch Text::Sequences(int64_t step, int64_t first, int64_t count) const {
   const int64_t places = ids_.numel() - context_;
   for (int64_t i = first; i < first + count; ++i) {
     std::seed_seq seeds = {step, i};
-    // Its numbers are the standard's, which a distribution's are not.
+    // The standard defines this generator's numbers, but not those of a distribution.
     std::mt19937_64 random(seeds);
     const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(places));
     inputs.push_back(ids_.narrow(0, begin, context_));

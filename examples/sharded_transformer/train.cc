@@ -110,7 +110,7 @@ class Training {
     return loss.item<float>();
   }
 
-  // Over all ranks.
+  // Averages the number over all ranks.
   Status Average(float* number) {
     return WaitOrAbort(communicator_,
                        communicator_.AllReduce({number, 1, DataType::kFloat32}, ReduceOp::kAverage),
@@ -132,7 +132,7 @@ class Training {
     raise(SIGKILL);
   }
 
-  // The last step that a checkpoint has; 0: there is none.
+  // Returns the last step that a checkpoint has, or 0 if there is none.
   Result<int64_t> Resume() {
     if (options_.checkpoint_dir.empty()) return 0;
     const CheckpointDirectory checkpoints(options_.checkpoint_dir);
@@ -145,7 +145,7 @@ class Training {
     archive.read("model", model);
     archive.read("optimizer", optimizer);
     CADRE_RETURN_IF_ERROR(strategy_->Load(model, optimizer));
-    // One that was trained in another type has none.
+    // A checkpoint of a training in another type has no scaler.
     torch::serialize::InputArchive scaler;
     if (scaler_->enabled() && archive.try_read("scaler", scaler)) {
       CADRE_RETURN_IF_ERROR(scaler_->LoadState(scaler));
@@ -163,7 +163,7 @@ class Training {
     if (options_.checkpoint_dir.empty()) return OkStatus();
     torch::serialize::OutputArchive model, optimizer;
     CADRE_RETURN_IF_ERROR(strategy_->Save(model, optimizer));
-    // On rank 0 alone.
+    // The function runs on rank 0 alone.
     const auto write = [&](const std::string& path) {
       torch::serialize::OutputArchive archive;
       archive.write("model", model);
@@ -179,8 +179,8 @@ class Training {
     return SaveCheckpoint(worker_, checkpoints, step, write, kTimeout);
   }
 
-  // What comes after the prompt; each byte is the likeliest one. All ranks do it, since a sharded
-  // model runs on all of them.
+  // Writes what comes after the prompt; each byte is the likeliest one. All ranks do it, since a
+  // sharded model runs on all of them.
   Status Write() {
     const torch::NoGradGuard no_grad;
     torch::Tensor ids = prompt_.to(device_);

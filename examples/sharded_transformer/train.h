@@ -19,9 +19,9 @@ struct TrainOptions {
   double learning_rate = 3e-3;
   double max_norm = 1;
   uint64_t seed = 1;
-  std::string text_file;  // empty: the sonnets
+  std::string text_file;  // if empty, the sonnets
   std::string device;     // see device.h
-  // What operators compute in, where that is safe; the parameters are in float32 with all: see
+  // The type in which operators compute where that is safe; the parameters are always float32. See
   // precision.h.
   std::string precision = "float32";
   double loss_scale = 65536;  // of float16, at first

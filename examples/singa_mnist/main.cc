@@ -37,7 +37,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear fc2{register_module("fc2", torch::nn::Linear(500, 10))};
 };
 
-// The bytes behind the header of one of MNIST's files, unpacked.
+// Returns the bytes after the header of one of MNIST's files, which must be unpacked.
 cadre::Result<torch::Tensor> Read(const std::string& path, size_t header) {
   std::ifstream file(path, std::ios::binary);
   const std::string all((std::istreambuf_iterator<char>(file)), {});
@@ -52,7 +52,7 @@ struct Samples {
   torch::Tensor images, labels;
 };
 
-// data_partition(): each rank has its part, all parts of one size.
+// SINGA's data_partition(): each rank has its part, all parts of one size.
 cadre::Result<Samples> Load(const std::string& prefix, int rank, int size) {
   CADRE_ASSIGN_OR_RETURN(const torch::Tensor pixels, Read(prefix + "-images-idx3-ubyte", 16));
   CADRE_ASSIGN_OR_RETURN(const torch::Tensor labels, Read(prefix + "-labels-idx1-ubyte", 8));
@@ -70,7 +70,7 @@ cadre::Status Update(const Options& options, const torch::Tensor& loss, Distribu
   return sgd.BackwardAndSparseUpdate(loss, cadre::hooks::kFusionThreshold, options.spars, top_k);
 }
 
-// reduce_variable()
+// SINGA's reduce_variable().
 cadre::Status Sum(cadre::Communicator& ranks, torch::Tensor& numbers) {
   const cadre::Buffer buffer = {numbers.data_ptr(), static_cast<size_t>(numbers.numel()),
                                 cadre::DataType::kFloat32};
@@ -87,7 +87,7 @@ cadre::Status Train(const Options& options) {
   torch::optim::SGD sgd(
       net->parameters(),
       torch::optim::SGDOptions(options.learning_rate).momentum(0.9).weight_decay(1e-5));
-  // opt.DistOpt(sgd)
+  // SINGA's opt.DistOpt(sgd).
   CADRE_ASSIGN_OR_RETURN(const auto optimizer,
                          DistributedOptimizer::Create(sgd, *world.communicator, kTimeout));
   const int64_t batches = train.labels.size(0) / options.batch;

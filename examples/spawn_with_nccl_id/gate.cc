@@ -1,7 +1,9 @@
 #include "gate.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "spawn.h"
 
 namespace cadre {
 namespace {
@@ -20,13 +23,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kWelcome[] = "all are here";
-// Of the gate's answers.
+// The longest answer of the gate.
 constexpr size_t kMaxAnswer = 256;
 constexpr int kBacklog = 64;
-// Whoever connects has this long to say who it is, so that nobody holds up the others.
+// A client has this long to send its rank and the id, so that it cannot hold up the others.
 constexpr std::chrono::seconds kSpeakUp(2);
 
-// Closes a descriptor in the end.
+// Closes a descriptor when it is destroyed.
 class Closer {
  public:
   explicit Closer(int fd) : fd_(fd) {}
@@ -51,7 +54,7 @@ Status WaitReadable(int fd, Clock::time_point deadline) {
   return ready == 0 ? DeadlineExceededError("nothing came in time") : ErrnoStatus("poll");
 }
 
-// Up to `size` bytes, fewer when the other end closes.
+// Receives up to `size` bytes, or fewer if the other end closes.
 Result<std::string> Receive(int fd, size_t size, Clock::time_point deadline) {
   std::string bytes;
   while (bytes.size() < size) {
@@ -66,12 +69,12 @@ Result<std::string> Receive(int fd, size_t size, Clock::time_point deadline) {
 }
 
 Status SendAll(int fd, std::string_view bytes) {
-  // Small enough for the socket's buffer: it never waits.
+  // The message fits into the socket's buffer, so sending never blocks.
   const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size()) ? OkStatus() : ErrnoStatus("send");
 }
 
-// Takes the same time wherever the two differ.
+// Compares in the same time wherever the two differ.
 bool SameSecret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -129,7 +132,7 @@ Result<Gate> Gate::Open(std::string id, int ranks) {
 
 Result<int> Gate::AskRank(int connection, Clock::time_point deadline) const {
   int32_t rank = 0;
-  // More than is right, so that too much is seen.
+  // Asks for more bytes than is right, so that too long a message is detected.
   CADRE_ASSIGN_OR_RETURN(const std::string said,
                          Receive(connection, sizeof(rank) + id_.size() + kMaxAnswer, deadline));
   if (said.size() < sizeof(rank) || !SameSecret(said.substr(sizeof(rank)), id_)) {
@@ -162,7 +165,7 @@ Status Gate::AnswerOne(Clock::time_point deadline) {
     connections_[*rank] = connection;
     return OkStatus();
   }
-  // It may have gone already.
+  // The client may have gone already.
   SendAll(connection, rank.status().message()).IgnoreError();
   close(connection);
   return PermissionDeniedError(rank.status().message());
@@ -199,6 +202,66 @@ Status EnterGate(const std::string& path, std::string_view id, int rank,
   if (answer == kWelcome) return OkStatus();
   if (answer.empty()) return UnavailableError("the gate closed before all were here");
   return PermissionDeniedError(answer);
+}
+
+namespace {
+
+Status ErrnoStatus(const std::string& what, int error) {
+  return UnavailableError(what + ": " + strerror(error));
+}
+
+}  // namespace
+
+Result<pid_t> SpawnWithSecret(const std::vector<std::string>& argv, std::string_view secret) {
+  if (argv.empty()) return InvalidArgumentError("no program");
+  if (secret.size() > kMaxSecretBytes) {
+    return InvalidArgumentError("a secret of " + std::to_string(secret.size()) +
+                                " bytes; at most " + std::to_string(kMaxSecretBytes));
+  }
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe", errno);
+  // The pipe holds the secret from here on; the reader sees its end when the writing end is closed.
+  const ssize_t written = write(ends[1], secret.data(), secret.size());
+  const int write_error = errno;
+  close(ends[1]);
+  if (written != static_cast<ssize_t>(secret.size())) {
+    close(ends[0]);
+    return ErrnoStatus("write to a pipe", write_error);
+  }
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.data()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // This also clears the close-on-exec flag if the numbers are equal.
+  posix_spawn_file_actions_adddup2(&actions, ends[0], kSecretFd);
+  pid_t pid = 0;
+  const int error =
+      posix_spawn(&pid, argv[0].c_str(), &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[0]);
+  if (error != 0) return ErrnoStatus(argv[0], error);
+  return pid;
+}
+
+Result<std::string> ReadSecret() {
+  std::string secret(kMaxSecretBytes, '\0');
+  size_t size = 0;
+  while (size < secret.size()) {
+    const ssize_t got = read(kSecretFd, secret.data() + size, secret.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return FailedPreconditionError(
+          "descriptor " + std::to_string(kSecretFd) + ": " + strerror(errno) +
+          "; this program starts its own processes: leave --local-rank away");
+    }
+    if (got == 0) break;
+    size += got;
+  }
+  close(kSecretFd);
+  secret.resize(size);
+  return secret;
 }
 
 }  // namespace cadre

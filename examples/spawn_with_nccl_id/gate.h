@@ -1,5 +1,5 @@
-// A door on this machine that opens for those who hold the id. NCCL asks the same of its ranks, but
-// only where there is a GPU; here it is seen anywhere. One thread.
+// A gate on this machine that admits processes that hold the id. NCCL checks its ranks in the same
+// way, but only where there is a GPU; this gate shows it anywhere. One thread.
 #ifndef CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_GATE_H_
 #define CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_GATE_H_
 
@@ -15,7 +15,8 @@ namespace cadre {
 
 class Gate {
  public:
-  // A unix socket in a new directory that only this user may enter, for the ranks 0 to `ranks` - 1.
+  // Opens a unix socket in a new directory that only this user may enter, for ranks 0 to `ranks` -
+  // 1.
   static Result<Gate> Open(std::string id, int ranks);
   ~Gate();
   Gate(Gate&& other) noexcept;
@@ -23,12 +24,12 @@ class Gate {
 
   const std::string& path() const { return path_; }
 
-  // Answers whoever comes next: OK, it waits inside. PERMISSION_DENIED: it does not hold the id, or
-  // takes a rank that is not free, and was sent away with these words. DEADLINE_EXCEEDED names the
-  // ranks that have not come.
+  // Answers the next process. OK: it waits inside. PERMISSION_DENIED: it does not hold the id, or
+  // it claims a rank that is not free, and was refused with this message. DEADLINE_EXCEEDED names
+  // the ranks that have not come.
   Status AnswerOne(std::chrono::steady_clock::time_point deadline);
   bool AllAreIn() const;
-  // Tells those who wait inside that all are here.
+  // Tells the processes inside that all ranks have come.
   Status Welcome();
 
  private:
@@ -38,11 +39,11 @@ class Gate {
   const std::string id_;
   std::string path_;
   int fd_ = -1;
-  // Of each rank; -1 before it came.
+  // The connection of each rank; -1 before it has come.
   std::vector<int> connections_;
 };
 
-// Returns when all ranks are in. PERMISSION_DENIED with the gate's words: sent away.
+// Returns when all ranks are in. Fails with PERMISSION_DENIED and the gate's message if refused.
 Status EnterGate(const std::string& path, std::string_view id, int rank,
                  std::chrono::nanoseconds timeout);
 

@@ -27,7 +27,7 @@ std::unique_ptr<Gate> Open(int ranks) {
 
 Status Answer(Gate& gate) { return gate.AnswerOne(Clock::now() + kTimeout); }
 
-// The answer that a connection to the gate gets in the end.
+// Connects to the gate and keeps the answer that it gets in the end.
 class Caller {
  public:
   Caller(const Gate& gate, std::string id, int rank)

@@ -10,7 +10,7 @@
 namespace cadre {
 namespace {
 
-// As in CUDA's headers, which need not be there: errors and kinds of copies are numbers.
+// The numbers of errors and kinds of copies in CUDA's headers, which need not be installed.
 constexpr int kSuccess = 0;
 constexpr int kWhereverTheyAre = 4;  // cudaMemcpyDefault
 
@@ -78,7 +78,7 @@ Status UseGpu(int index) {
 Status CopyBytes(void* to, const void* from, size_t bytes) {
   CADRE_RETURN_IF_ERROR(LoadedCuda().status());
   const Cuda& cuda = *LoadedCuda();
-  // On the default stream, which libtorch's operators are on, too.
+  // The copy is on the default stream, on which libtorch's operators run, too.
   CADRE_RETURN_IF_ERROR(
       Check(cuda, cuda.copy(to, from, bytes, kWhereverTheyAre, /*stream=*/nullptr), "a copy"));
   return Check(cuda, cuda.synchronize(/*stream=*/nullptr), "a copy");

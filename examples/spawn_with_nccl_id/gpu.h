@@ -1,5 +1,5 @@
-// The little of CUDA's runtime that this program needs. It is loaded when it is first used, so that
-// the program starts, and is built, where there is none. Thread safe.
+// The few functions of CUDA's runtime that this program needs. The runtime is loaded on first use,
+// so that the program can be built and started where there is none. Thread safe.
 #ifndef CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_GPU_H_
 #define CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_GPU_H_
 
@@ -10,14 +10,14 @@
 
 namespace cadre {
 
-// How many GPUs this process sees. FAILED_PRECONDITION says why there is none.
+// Returns how many GPUs this process sees. Fails with FAILED_PRECONDITION, which says why, if none.
 Result<int> CountGpus();
 
-// Makes it the calling thread's.
+// Makes the GPU the calling thread's current one.
 Status UseGpu(int index);
 
-// Between the host's memory and that of the calling thread's GPU, or within one of them. It is done
-// when this returns.
+// Copies between the host's memory and that of the calling thread's GPU, or within one of them. The
+// copy is complete when this returns.
 Status CopyBytes(void* to, const void* from, size_t bytes);
 
 }  // namespace cadre

@@ -35,14 +35,14 @@ struct Options {
   bool with_stranger = false;
   int timeout_seconds = 60;
   TrainOptions training;
-  // As they were given to this process, for those that it starts.
+  // This process's own arguments, for the processes that it starts.
   std::vector<std::string> arguments;
-  // Of a started process; -1 is the parent.
+  // Set in a started process; -1 in the parent.
   int local_rank = -1;
   std::string gate;
 };
 
-// Tells ids apart without giving them away.
+// Returns a hash that tells ids apart without revealing them.
 std::string Fingerprint(std::string_view id) {
   uint64_t hash = 14695981039346656037u;
   for (const unsigned char byte : id) hash = (hash ^ byte) * 1099511628211u;
@@ -51,12 +51,13 @@ std::string Fingerprint(std::string_view id) {
   return text;
 }
 
-// One rank, on a GPU of its own where there are enough.
+// Runs one rank, on its own GPU if there are enough.
 Status TrainOnGpu(const Options& options, const std::string& id, int gpus) {
   nccl::NcclOptions connecting;
   connecting.device = options.local_rank % gpus;
   connecting.timeout = std::chrono::seconds(options.timeout_seconds);
-  // NCCL refuses two ranks on one GPU of one host, so ranks that share one say they are hosts.
+  // NCCL refuses two ranks on one GPU of one host, so ranks that share one pretend to be different
+  // hosts.
   if (options.processes > gpus) {
     setenv("NCCL_HOSTID", ("rank" + std::to_string(options.local_rank)).c_str(), /*replace=*/0);
   }
@@ -68,7 +69,7 @@ Status TrainOnGpu(const Options& options, const std::string& id, int gpus) {
   return WithoutExceptions([&] { return Train(*communicator, training); });
 }
 
-// A process that the parent started. Whatever it waits for has a deadline.
+// Runs in a process that the parent started. Every wait has a deadline.
 Status RunProcess(const Options& options) {
   const std::string who = "local rank " + std::to_string(options.local_rank) + " of " +
                           std::to_string(options.processes);
@@ -89,7 +90,7 @@ Status RunProcess(const Options& options) {
   return OkStatus();
 }
 
-// Killed when this ends before they do.
+// Kills the processes if it is destroyed before they end.
 class Children {
  public:
   ~Children() {
@@ -109,7 +110,8 @@ class Children {
     return OkStatus();
   }
 
-  // How many did not end well. One that fails ends the others' waits, or their timeout does.
+  // Returns how many failed. A failed process ends the other processes' waits, or their timeout
+  // does.
   int Wait() {
     int failed = 0;
     for (const pid_t pid : pids_) {
@@ -136,7 +138,7 @@ Status RunParent(const Options& options) {
       std::chrono::steady_clock::now() + std::chrono::seconds(options.timeout_seconds);
   Children strangers, holders;
   if (options.with_stranger) {
-    // It knows the way and claims a rank, but its id is another one.
+    // This process knows the gate's path and claims a rank, but its id is wrong.
     CADRE_RETURN_IF_ERROR(strangers.Start(options, 0, gate.path(), std::string(id->size(), 'x')));
     const Status answer = gate.AnswerOne(deadline);
     if (answer.code() != StatusCode::kPermissionDenied) {
@@ -150,7 +152,7 @@ Status RunParent(const Options& options) {
   while (!gate.AllAreIn()) CADRE_RETURN_IF_ERROR(gate.AnswerOne(deadline));
   CADRE_RETURN_IF_ERROR(gate.Welcome());
   std::printf("all %d joined\n", options.processes);
-  // The id holds a listening socket of this process: it stays until all are done.
+  // The id refers to a listening socket of this process, which must stay until all are done.
   const int failed = holders.Wait();
   if (failed > 0) return UnavailableError(std::to_string(failed) + " processes failed");
   if (options.with_stranger && strangers.Wait() == 0) {

@@ -1,4 +1,5 @@
-// Starts a process and hands it a secret. Thread safe.
+// Starts a process and passes it a secret. Thread safe.
+// Implemented in gate.cc.
 #ifndef CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_SPAWN_H_
 #define CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_SPAWN_H_
 
@@ -13,16 +14,16 @@
 
 namespace cadre {
 
-// Where the started process finds the secret: neither its arguments nor its environment, which
-// other processes can read.
+// The descriptor from which the new process reads the secret. Other processes could read its
+// arguments and its environment.
 inline constexpr int kSecretFd = 3;
-// Bytes that a pipe takes without a reader.
+// How many bytes a pipe takes without a reader.
 inline constexpr size_t kMaxSecretBytes = 4096;
 
 // `argv[0]` is the program's path.
 Result<pid_t> SpawnWithSecret(const std::vector<std::string>& argv, std::string_view secret);
 
-// In the started process, once: everything that kSecretFd holds.
+// To be called once, in the new process: returns everything that kSecretFd holds.
 Result<std::string> ReadSecret();
 
 }  // namespace cadre

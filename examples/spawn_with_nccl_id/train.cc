@@ -52,7 +52,7 @@ class Training {
  private:
   bool IsFirst() const { return gpus_.rank() == 0; }
 
-  // One behind the other.
+  // Returns all parameters as one flat tensor.
   torch::Tensor Parameters() const {
     std::vector<torch::Tensor> flat;
     for (const torch::Tensor& parameter : net_->parameters()) {
@@ -61,7 +61,7 @@ class Training {
     return torch::cat(flat);
   }
 
-  // In place, over all ranks, by way of the GPU's memory.
+  // Reduces in place, over all ranks, through the GPU's memory.
   Status Reduce(torch::Tensor& numbers, ReduceOp op) {
     const auto bytes = static_cast<size_t>(numbers.nbytes());
     const Buffer buffer = {memory_.get(), static_cast<size_t>(numbers.numel()), DataType::kFloat32};
@@ -74,7 +74,7 @@ class Training {
     const Clock::time_point begin = Clock::now();
     if (IsFirst()) std::printf("Starting Epoch %d:\n", epoch);
     const std::vector<int64_t> mine = sampler_.Epoch(epoch);
-    // Loss and hits.
+    // The sums are loss and hits.
     torch::Tensor sums = torch::zeros({2});
     for (const torch::Tensor& batch : torch::tensor(mine).split(options_.batch_size)) {
       CADRE_RETURN_IF_ERROR(Step(batch.to(train_.labels.device()), sums));
@@ -115,7 +115,7 @@ class Training {
     return OkStatus();
   }
 
-  // Each rank looks at every n-th image: no image counts twice.
+  // Each rank evaluates every n-th image: no image counts twice.
   Result<double> Evaluate() {
     const torch::NoGradGuard no_grad;
     torch::Tensor hits = torch::zeros({1});
@@ -129,7 +129,7 @@ class Training {
     return hits.item<double>() / static_cast<double>(test_.size());
   }
 
-  // No rank has less than another, or all would have the largest number there is.
+  // If every rank's parameters equal the element-wise maximum over the ranks, all ranks' are equal.
   Status CheckParametersEqual() {
     const torch::Tensor own = Parameters();
     torch::Tensor largest = own.clone();
@@ -168,7 +168,7 @@ Status Train(Communicator& gpus, const TrainOptions& options) {
   sampling.rank = gpus.rank();
   sampling.seed = options.seed;
   CADRE_ASSIGN_OR_RETURN(auto sampler, DistributedSampler::Create(sampling));
-  // The same on all ranks: they begin with the same parameters.
+  // All ranks use the same seed, so that they begin with the same parameters.
   torch::manual_seed(options.seed);
   auto net = std::make_shared<mnist::Net>();
   net->to(device);

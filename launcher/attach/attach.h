@@ -1,4 +1,4 @@
-// How one launcher takes part in the rendezvous: alone, as the one that serves it, or as a client.
+// How a launcher takes part in the rendezvous: alone, as the one that serves it, or as a client.
 // Used by one thread.
 #ifndef CADRE_LAUNCHER_ATTACH_ATTACH_H_
 #define CADRE_LAUNCHER_ATTACH_ATTACH_H_
@@ -21,46 +21,42 @@
 namespace cadre::launcher {
 
 struct Attachment {
-  // In the order of construction: the link ends first, the core last.
+  // Destroyed in reverse order: the link first, the core last.
   std::unique_ptr<host::CoreThread> core;
   std::unique_ptr<service::Server> server;
-  // With etcd, instead of a core of its own.
+  // With etcd; replaces `core`.
   std::unique_ptr<service::Replica> replica;
   std::unique_ptr<agent::ServerLink> link;
-  // host:port as people know it, of several separated by commas; empty when alone.
+  // host:port as shown to users; several are separated by commas; empty without a server.
   std::string endpoint;
-  // The one of them that a server of ours is at; empty when there is none.
+  // The one of them at which this launcher's own server listens; empty if it has none.
   std::string serves;
-  // Why other machines do not reach it though its name does not say so: "head is 127.0.1.1 here".
-  std::string only_here;
-  // What --token-file gave, where it was named and is needed; it can be read but once where that is
-  // the standard input.
+  // Why other machines cannot reach the server although its name does not tell: "head is 127.0.1.1
+  // here".
+  std::string why_only_local;
+  // The content of --token-file if it is named and needed; it is kept because standard input can be
+  // read only once.
   std::string token;
-  // The file with the launch's token, and what its nodes tell each other without a connection;
-  // whoever serves removes both at the end, and leaves there how the launch ended. Empty, nothing:
-  // there is none.
+  // The file with the token of the launch (one srun or mpirun), and the board through which its
+  // nodes exchange facts without a connection. At the end the launcher that serves removes both and
+  // leaves on the board how the launch ended. Empty and nullopt: there is none.
   std::string launch_token_file;
   std::optional<LaunchBoard> board;
-  // Address under which other nodes reach this one's workers.
+  // The address at which other nodes reach this node's workers.
   std::string address;
   // All nodes are on this machine.
   bool loopback = true;
-  // What crosses the network is in clear, because --insecure said so.
+  // --insecure was given: network traffic is not encrypted.
   bool insecure = false;
 };
 
-// The caller has started the supervisor: this may start gRPC. With `etcd` a server of ours shares
-// its state there with those at the other endpoints. INVALID_ARGUMENT (token, TLS, address) and
-// others name what is wrong.
-// `say`: a line for the user where that takes longer.
+// The caller must have started the supervisor, because this may start gRPC. With `etcd`, a server
+// of this launcher shares its state with those at the other endpoints. INVALID_ARGUMENT (token,
+// TLS, address) and other errors name what is wrong. `say` prints a line for the user if this takes
+// longer than usual.
 absl::StatusOr<Attachment> Attach(const RunOptions& options,
                                   const std::optional<log::EtcdOptions>& etcd,
                                   const std::function<void(const std::string&)>& say);
-
-// The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
-// one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.
-absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::string& host,
-                                     int port, bool loopback);
 
 }  // namespace cadre::launcher
 

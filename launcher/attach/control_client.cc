@@ -16,43 +16,50 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "base/tokens/renewed_token.h"
-#include "launcher/attach/attach.h"
 #include "launcher/environment/endpoint.h"
-#include "launcher/environment/interruptible.h"
+#include "launcher/environment/signals.h"
 #include "proto/control.grpc.pb.h"
 #include "rpc/channels.h"
-#include "rpc/limits.h"
-#include "rpc/status.h"
+#include "rpc/message_limits.h"
+#include "rpc/status_details.h"
 #include "rpc/tls/credentials.h"
 #include "rpc/tls/transport_security.h"
-#include "rpc/unreached.h"
 
 namespace cadre::launcher {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// Of several servers one that is silent must leave time for the others.
+// With several servers, a silent one must leave time for the others.
 constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
-// Nodes may take thirteen seconds of it for native stacks (rendezvous/host/stack_asks.h).
+// Nodes may need thirteen seconds of it for native stacks (rendezvous/host/agent_requests.h).
 constexpr absl::Duration kStacksCallTimeout = absl::Seconds(16);
-// A submission whose answer was lost is asked about again: for so long, so often.
-constexpr absl::Duration kSubmitPatience = absl::Seconds(10);
-constexpr absl::Duration kSubmitPause = absl::Milliseconds(250);
+// How long, and at what interval, a submission whose answer was lost is repeated.
+constexpr absl::Duration kSubmitTimeout = absl::Seconds(10);
+constexpr absl::Duration kSubmitRetryInterval = absl::Milliseconds(250);
+// An overloaded server closes connections that have waited for half a second, and serves the newest
+// (rendezvous/service/acceptor.h).
+constexpr int kReconnects = 5;
 
-// The error of a call, in which no server of ours has said anything.
-absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
-                        absl::Duration limit) {
-  if (absl::IsDeadlineExceeded(said)) {
+bool WasClosedAtOnce(const absl::Status& failed) {
+  const rpc::ConnectError why = rpc::ConnectErrorOf(failed.message());
+  return rpc::NeverConnected(failed.message()) &&
+         (why == rpc::ConnectError::kReset || why == rpc::ConnectError::kClosedSilently);
+}
+
+// The error of a call that no Cadre server has answered.
+absl::Status NoAnswerError(const std::string& endpoint, const absl::Status& status,
+                           absl::Duration limit) {
+  if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat(
         "the server at ", endpoint, " does not answer within ", absl::FormatDuration(limit)));
   }
-  const bool nobody = rpc::WhyUnreached(said.message()) == rpc::Unreached::kRefused;
-  return absl::UnavailableError(
-      absl::StrCat(agent::DescribeEnd(endpoint, said, false).message(),
-                   nobody ? "; is 'cadre server' running there? --server names another one; "
-                            "jobs of 'cadre run --standalone' have none, and need none: 'status', "
-                            "'why' and 'logs' find them on their machine"
-                          : ""));
+  const bool refused = rpc::ConnectErrorOf(status.message()) == rpc::ConnectError::kRefused;
+  return absl::UnavailableError(absl::StrCat(
+      agent::DescribeEnd(endpoint, status, false).message(),
+      refused
+          ? "; is 'cadre server' running there? Name another server with --server. A job of 'cadre "
+            "run --standalone' has no server: run 'cadre status', 'why' or 'logs' on its machine"
+          : ""));
 }
 
 }  // namespace
@@ -61,7 +68,7 @@ struct ControlClient::State {
   struct Peer {
     std::string endpoint;
     std::string address;
-    // Null: to be connected.
+    // Null: not connected.
     std::unique_ptr<v1::Control::Stub> stub;
   };
 
@@ -72,19 +79,19 @@ struct ControlClient::State {
     }
   }
 
-  // To all servers to which there is no connection, or not with this token.
+  // Connects to all servers to which there is no connection with this token.
   absl::Status Connect(const std::string& now) {
     for (Peer& server : servers) {
       if (now != connected_with) server.stub.reset();
       if (server.stub != nullptr) continue;
       const auto credentials = rpc::MakeChannelCredentials(security, now);
       if (!credentials.ok()) {
-        // After the first time somebody is replacing the files.
+        // After the first time the files are being replaced.
         return connected_with.empty() ? credentials.status()
                                       : absl::UnavailableError(credentials.status().message());
       }
       grpc::ChannelArguments arguments = rpc::ClientChannelArguments({}, rpc::kListBytesMax);
-      // Not one that was made with what the files held before.
+      // Connections that were made with the old files must not be reused.
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       server.stub =
           v1::Control::NewStub(grpc::CreateCustomChannel(server.address, *credentials, arguments));
@@ -93,52 +100,70 @@ struct ControlClient::State {
     return absl::OkStatus();
   }
 
-  // Asks the servers in turn until one answers: of several only the one that leads does.
+  // Calls the servers in turn until one answers: of several only the leader does.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Reply*),
-                             const Request& request, absl::Duration least = absl::ZeroDuration()) {
+                             const Request& request,
+                             absl::Duration min_timeout = absl::ZeroDuration()) {
     const absl::Duration limit =
-        std::max(least, servers.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral);
+        std::max(min_timeout, servers.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral);
     std::string text;
     absl::StatusCode code = absl::StatusCode::kUnavailable;
     unanswered = false;
     const std::string now = token.Current();
     RETURN_IF_ERROR(Connect(now));
     for (Peer& server : servers) {
-      grpc::ClientContext context;
-      context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
-      context.AddMetadata(rpc::kTokenMetadata, now);
-      Reply reply;
-      const grpc::Status status = ((*server.stub).*method)(&context, request, &reply);
-      if (status.ok()) return reply;
-      absl::Status failed = rpc::FromGrpcStatus(status);
-      if (absl::IsUnimplemented(failed)) {
-        failed = absl::UnimplementedError(
-            "it is of an earlier version of Cadre than this command, and does not know that: "
-            "upgrade it");
+      bool by_server = false;
+      absl::StatusOr<Reply> answer = Ask(server, method, request, limit, &by_server);
+      for (int i = 0; i < kReconnects && WasClosedAtOnce(answer.status()); ++i) {
+        server.stub.reset();
+        RETURN_IF_ERROR(Connect(now));
+        answer = Ask(server, method, request, limit, &by_server);
       }
-      const bool passing = absl::IsUnavailable(failed) || absl::IsDeadlineExceeded(failed);
-      if (context.GetServerTrailingMetadata().count(rpc::kServerMetadata) > 0 || !passing) {
+      if (answer.ok()) return answer;
+      absl::Status failed = answer.status();
+      const bool transient = absl::IsUnavailable(failed) || absl::IsDeadlineExceeded(failed);
+      if (by_server || !transient) {
         failed = absl::Status(failed.code(),
                               absl::StrCat("server ", server.endpoint, ": ", failed.message()));
       } else {
         server.stub.reset();
         unanswered = unanswered || !rpc::NeverConnected(failed.message());
-        failed = Unanswered(server.endpoint, failed, limit);
+        failed = NoAnswerError(server.endpoint, failed, limit);
       }
       absl::StrAppend(&text, text.empty() ? "" : "; ", failed.message());
       code = failed.code();
-      if (!passing) break;
+      if (!transient) break;
     }
     return absl::Status(code, text);
+  }
+
+  // Calls this server. `by_server`: the error comes from the server itself.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Ask(Peer& server,
+                            grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                                      const Request&, Reply*),
+                            const Request& request, absl::Duration limit, bool* by_server) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+    context.AddMetadata(rpc::kTokenMetadata, connected_with);
+    Reply reply;
+    const grpc::Status status = ((*server.stub).*method)(&context, request, &reply);
+    if (status.ok()) return reply;
+    *by_server = context.GetServerTrailingMetadata().count(rpc::kServerMetadata) > 0;
+    const absl::Status failed = rpc::FromGrpcStatus(status);
+    if (!absl::IsUnimplemented(failed)) return failed;
+    return absl::UnimplementedError(
+        "it runs an earlier version of Cadre than this command and does not know this request: "
+        "upgrade the server");
   }
 
   const rpc::TransportSecurity security;
   RenewedToken token;
   std::string connected_with;
   std::vector<Peer> servers;
-  // The last call may have had an effect that nobody told of.
+  // The last call may have had an effect, but its answer was lost.
   bool unanswered = false;
 };
 
@@ -205,21 +230,22 @@ absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
   *request.mutable_spec() = spec;
   request.set_user(user);
   request.set_request_id(RandomToken());
-  const MonoTime end = MonoNow() + kSubmitPatience;
+  const MonoTime end = MonoNow() + kSubmitTimeout;
   bool unanswered = false;
   for (;;) {
     absl::StatusOr<v1::JobStatus> job = state_->Call(&v1::Control::Stub::SubmitJob, request);
     unanswered = unanswered || state_->unanswered;
-    const bool passing =
+    const bool transient =
         absl::IsUnavailable(job.status()) || absl::IsDeadlineExceeded(job.status());
-    if (!passing || !unanswered) return job;
+    if (!transient || !unanswered) return job;
     if (MonoNow() > end) {
-      return absl::Status(job.status().code(),
-                          absl::StrCat("job ", spec.name(), " may have been taken: ",
-                                       job.status().message(), ". 'cadre status ", spec.name(),
-                                       "' says whether it was, once the server answers"));
+      return absl::Status(
+          job.status().code(),
+          absl::StrCat("job ", spec.name(), " may have been accepted: ", job.status().message(),
+                       ". Once the server answers, 'cadre status ", spec.name(),
+                       "' shows whether it was"));
     }
-    absl::SleepFor(kSubmitPause);
+    absl::SleepFor(kSubmitRetryInterval);
   }
 }
 

@@ -1,5 +1,5 @@
-// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers; a
-// submission twice as long; for stacks sixteen seconds.
+// A client for a server's control calls. Calls block for ten seconds at most; three for each of
+// several servers; a submission twice as long; a request for stacks sixteen seconds.
 #ifndef CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
 #define CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
 
@@ -18,30 +18,31 @@ namespace cadre::launcher {
 
 // The servers that --server names.
 struct ServerAddresses {
-  // As people write them, with ports.
+  // As users write them, with ports.
   std::vector<std::string> names;
-  // Where to connect to, one for each.
+  // The addresses to connect to, one for each name.
   std::vector<std::string> addresses;
   FoundToken token;
   rpc::TransportSecurity security;
-  // What crosses the network is in clear, because --insecure said so.
+  // --insecure was given: network traffic is not encrypted.
   bool insecure = false;
 };
 
-// From --server, --token-file, --tls-dir and --insecure. INVALID_ARGUMENT where they make no
-// sense.
+// From --server, --token-file, --tls-dir and --insecure. INVALID_ARGUMENT: they do not fit
+// together.
 absl::StatusOr<ServerAddresses> FindServers(const Settings& settings);
 
 class ControlClient {
  public:
-  // To those of FindServers(). Token and TLS files are read anew with each connection.
+  // Connects to the servers of FindServers(). The token and TLS files are read again for each
+  // connection.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(const Settings& settings);
   ~ControlClient();
 
   absl::StatusOr<std::vector<v1::JobStatus>> List();
   absl::StatusOr<v1::JobStatus> Get(const std::string& job);
-  // Asks again where no answer comes; the job is made once all the same. What then still fails
-  // without one says that it may have been taken.
+  // Retries if no answer comes; the job is created once only. If no answer comes in the end, the
+  // error says that the job may have been accepted.
   absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user);
   absl::StatusOr<v1::ListNodesReply> Nodes();
   absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,

@@ -32,15 +32,16 @@ namespace {
 
 constexpr char kPrefix[] = "launcher_";
 constexpr char kSuffix[] = ".sock";
-// The job's name and the log directory, a line each, of a launcher that does not answer.
+// The suffix of a file with the job's name and the log directory, one per line, which is read if
+// the launcher does not answer.
 constexpr char kJobSuffix[] = ".job";
 constexpr size_t kMaxQuestionBytes = 64 << 10;
 constexpr size_t kMaxAnswerBytes = size_t{256} << 20;
-// Of one read or write. Stacks take 2.5 s at most.
-constexpr int kPatienceSeconds = 10;
-// For an answer that takes no time: a launcher that is suspended gives none, and is asked for each
-// command's sake.
-constexpr int kQuickPatienceSeconds = 1;
+// The limit of one read or write. Stacks take 2.5 s at most.
+constexpr int kTimeoutSeconds = 10;
+// The limit for requests that are answered at once: a suspended launcher never answers, and every
+// command asks it.
+constexpr int kQuickTimeoutSeconds = 1;
 
 constexpr char kListJobs = 'L';
 constexpr char kGetJob = 'J';
@@ -48,7 +49,7 @@ constexpr char kCancelJob = 'C';
 constexpr char kGetStacks = 'S';
 constexpr char kLogDir = 'D';
 
-// Of a path of any length, by a descriptor of its directory.
+// The address of a path of any length, through a descriptor of its directory.
 struct Address {
   explicit Address(const std::string& path)
       : directory(open(path.substr(0, path.rfind('/')).c_str(), O_PATH | O_CLOEXEC)) {
@@ -67,7 +68,7 @@ std::string JobFile(const std::string& socket) {
   return absl::StrCat(absl::StripSuffix(socket, kSuffix), kJobSuffix);
 }
 
-// Of all launchers that run on this machine, or did; the newest first.
+// The sockets of all launchers that run on this machine, or were killed, the newest first.
 std::vector<std::string> Sockets() {
   std::vector<std::pair<int64_t, std::string>> found;
   const absl::StatusOr<std::string> directory = RuntimeDirectory();
@@ -89,7 +90,7 @@ std::vector<std::string> Sockets() {
   return paths;
 }
 
-// 0: the name has none.
+// Returns the pid in the name of the socket; 0: the name has none.
 pid_t PidOf(const std::string& socket) {
   absl::string_view name = socket;
   name.remove_prefix(name.rfind('/') + 1);
@@ -99,25 +100,25 @@ pid_t PidOf(const std::string& socket) {
   return is_number ? pid : 0;
 }
 
-// By a signal or a debugger.
+// Whether the process was stopped by a signal or a debugger.
 bool IsStopped(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string stat;
   std::getline(file, stat);
-  // The state follows the name, which may have any characters.
+  // The state follows the process's name, which may contain any characters.
   const size_t name_end = stat.rfind(") ");
   return name_end != std::string::npos && (stat[name_end + 2] == 'T' || stat[name_end + 2] == 't');
 }
 
 ScopedFd MakeSocket() { return ScopedFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-void SetPatience(int fd, int seconds) {
-  const timeval patience = {seconds, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+void SetTimeouts(int fd, int seconds) {
+  const timeval timeout = {seconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 }
 
-// To the end of what the other side has to say. False: it says too much, or nothing for too long.
+// Reads until the other side shuts down. False: it sent too much, or nothing for too long.
 bool ReadAll(int fd, size_t limit, std::string* text) {
   char chunk[16 << 10];
   for (;;) {
@@ -139,14 +140,14 @@ bool WriteAll(int fd, absl::string_view rest) {
   return true;
 }
 
-// Waits for what the core's thread calls back with.
+// Waits for the answer that the core's thread passes to the callback.
 template <typename Answered, typename Ask>
 absl::StatusOr<Answered> Wait(const Ask& ask) {
-  // The callback may come when nobody waits any more.
+  // The callback may come after the wait has ended.
   auto answer = std::make_shared<std::promise<absl::StatusOr<Answered>>>();
   ask([answer](absl::StatusOr<Answered> answered) { answer->set_value(std::move(answered)); });
   auto coming = answer->get_future();
-  if (coming.wait_for(std::chrono::seconds(kPatienceSeconds)) != std::future_status::ready) {
+  if (coming.wait_for(std::chrono::seconds(kTimeoutSeconds)) != std::future_status::ready) {
     return absl::DeadlineExceededError("the job's launcher does not answer");
   }
   return coming.get();
@@ -158,7 +159,7 @@ absl::StatusOr<Message> Parsed(const absl::StatusOr<std::string>& text) {
   Message message;
   if (message.ParseFromString(*text)) return message;
   return absl::UnavailableError(
-      "the job's launcher is of another version, and its answer not known");
+      "the job's launcher runs another version of Cadre, and this command cannot read its answer");
 }
 
 absl::StatusOr<std::string> AnswerOf(host::CoreThread& core, char question,
@@ -186,7 +187,9 @@ absl::StatusOr<std::string> AnswerOf(host::CoreThread& core, char question,
   }
   v1::GetStacksRequest request;
   if (question != kGetStacks || !request.ParseFromString(text)) {
-    return absl::UnimplementedError("it is of an earlier version of Cadre than this command");
+    return absl::UnimplementedError(
+        "the job's launcher runs an earlier version of Cadre than this command and does not know "
+        "this request");
   }
   ASSIGN_OR_RETURN(const v1::GetStacksReply stacks, Wait<v1::GetStacksReply>([&](auto done) {
                      core.AskStacks(request, std::move(done));
@@ -204,7 +207,7 @@ std::unique_ptr<LocalControl> LocalControl::Start(std::string log_dir, const std
   const Address address(path);
   ScopedFd socket = MakeSocket();
   if (!socket.ok()) return nullptr;
-  // A process that had this number was killed.
+  // The socket belongs to a killed process that had the same pid.
   unlink(path.c_str());
   if (bind(socket.get(), address.get(), sizeof(address.address)) != 0 ||
       listen(socket.get(), SOMAXCONN) != 0) {
@@ -236,13 +239,13 @@ void LocalControl::Run() {
     if (connection.ok()) {
       Answer(connection.get());
     } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;  // it is over, or descriptors have run out
+      return;  // the socket was shut down, or descriptors have run out
     }
   }
 }
 
 void LocalControl::Answer(int connection) const {
-  SetPatience(connection, kPatienceSeconds);
+  SetTimeouts(connection, kTimeoutSeconds);
   std::string question;
   if (!ReadAll(connection, kMaxQuestionBytes, &question) || question.empty()) return;
   absl::StatusOr<std::string> answer = log_dir_;
@@ -250,7 +253,7 @@ void LocalControl::Answer(int connection) const {
     const auto core = serving_();
     answer = core.ok() ? AnswerOf(**core, question[0], question.substr(1)) : core.status();
   }
-  // A status's code, and its text or the answer.
+  // The status's code, and then its message or the answer.
   const std::string code(1, static_cast<char>(answer.status().code()));
   WriteAll(connection, absl::StrCat(code, answer.ok() ? *answer : answer.status().message()));
 }
@@ -278,11 +281,11 @@ std::vector<SuspendedLauncher> LocalLauncher::Suspended() {
 }
 
 absl::StatusOr<std::string> LocalLauncher::Ask(char question, const std::string& text) const {
-  const absl::Status gone = absl::UnavailableError("the job's launcher has gone");
+  const absl::Status gone = absl::UnavailableError("the job's launcher has ended");
   const Address address(path_);
   const ScopedFd socket = MakeSocket();
   if (!socket.ok()) return gone;
-  SetPatience(socket.get(), question == kLogDir ? kQuickPatienceSeconds : kPatienceSeconds);
+  SetTimeouts(socket.get(), question == kLogDir ? kQuickTimeoutSeconds : kTimeoutSeconds);
   if (connect(socket.get(), address.get(), sizeof(address.address)) != 0) {
     if (errno == ECONNREFUSED) {
       unlink(path_.c_str());

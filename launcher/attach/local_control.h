@@ -1,7 +1,7 @@
-// A launcher that serves its job from within its process (--standalone, a head node) answers the
-// commands of its user on the same machine at a unix socket in RuntimeDirectory(), so that they
-// need no server, port or token: who may connect may look into the launcher, and end it, anyway.
-// One connection at a time, a question and an answer each.
+// A launcher that serves its job in its own process (--standalone, a head node) answers commands of
+// its user on the same machine at a unix socket in RuntimeDirectory(), so that they need no server,
+// port or token: a user who may connect could also trace or kill the launcher. One connection at a
+// time, each with one request and one answer.
 #ifndef CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 #define CADRE_LAUNCHER_ATTACH_LOCAL_CONTROL_H_
 
@@ -23,14 +23,14 @@ namespace cadre::launcher {
 
 class LocalControl {
  public:
-  // What answers now.
+  // Returns the core that serves at present.
   using Serving = std::function<absl::StatusOr<std::shared_ptr<host::CoreThread>>()>;
 
-  // `log_dir`: of the launcher's job, absolute or empty. Null: there is no place for the socket,
-  // and the commands find the job's files alone.
+  // `log_dir`: the log directory of the launcher's job, absolute or empty. Null: the socket could
+  // not be created, and commands find only the job's files.
   static std::unique_ptr<LocalControl> Start(std::string log_dir, const std::string& job,
                                              Serving serving);
-  // Removes the socket, and what lies beside it; the thread answers whoever it is at.
+  // Removes the socket and the file beside it. A request that is being answered is finished.
   ~LocalControl();
   LocalControl(const LocalControl&) = delete;
   LocalControl& operator=(const LocalControl&) = delete;
@@ -47,27 +47,27 @@ class LocalControl {
   std::thread thread_;
 };
 
-// One that cannot answer: it was stopped, by Ctrl-Z for instance. What is known of it lies in a
-// file beside its socket.
+// A launcher that cannot answer because it is stopped, by Ctrl-Z for example. Its job and log
+// directory are known from a file beside its socket.
 struct SuspendedLauncher {
   pid_t pid = 0;
   std::string job;
   std::string log_dir;
 };
 
-// One such launcher, as its user's commands see it.
+// A running launcher, as its user's commands see it.
 class LocalLauncher {
  public:
-  // All that run on this machine now, the newest first, but suspended ones. Sockets that killed
-  // ones have left are removed.
+  // All launchers that run on this machine now, the newest first, except suspended ones. Removes
+  // sockets that killed launchers left.
   static std::vector<LocalLauncher> All();
   static std::vector<SuspendedLauncher> Suspended();
 
-  // UNAVAILABLE: it has gone meanwhile.
+  // UNAVAILABLE: the launcher has ended meanwhile.
   absl::StatusOr<std::vector<v1::JobStatus>> List() const;
-  // NOT_FOUND: it has another job.
+  // NOT_FOUND: the launcher runs another job.
   absl::StatusOr<v1::JobStatus> Get(const std::string& job) const;
-  // Ends it as Ctrl-C does. NOT_FOUND, and FAILED_PRECONDITION: it has ended.
+  // Ends the job as Ctrl-C does. NOT_FOUND as for Get; FAILED_PRECONDITION: it has ended.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason) const;
   absl::StatusOr<v1::GetStacksReply> GetStacks(const v1::GetStacksRequest& request) const;
   absl::StatusOr<std::string> LogDir() const;

@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status_matchers.h"
+#include "rpc/versions.h"
 
 namespace cadre::launcher {
 namespace {
@@ -26,14 +29,23 @@ class LocalControlTest : public ::testing::Test {
   void SetUp() override {
     std::string name = ::testing::TempDir() + "/local_XXXXXX";
     ASSERT_NE(mkdtemp(&name[0]), nullptr);
+    const char* const before = getenv("XDG_RUNTIME_DIR");
+    if (before != nullptr) runtime_dir_before_ = before;
     setenv("XDG_RUNTIME_DIR", name.c_str(), 1);
     directory_ = name + "/cadre-" + std::to_string(geteuid());
+  }
+  void TearDown() override {
+    unsetenv("XDG_RUNTIME_DIR");
+    if (runtime_dir_before_.has_value()) {
+      setenv("XDG_RUNTIME_DIR", runtime_dir_before_->c_str(), 1);
+    }
   }
   LocalControl::Serving Serving() {
     return [this]() -> absl::StatusOr<std::shared_ptr<host::CoreThread>> { return core_; };
   }
 
   std::string directory_;
+  std::optional<std::string> runtime_dir_before_;
   std::shared_ptr<host::CoreThread> core_ =
       std::make_shared<host::CoreThread>(host::NewCoreConfig());
 };
@@ -48,6 +60,7 @@ TEST_F(LocalControlTest, CommandsFindTheJobAndItsLogs) {
   join.set_address("127.0.0.1");
   join.set_slots(1);
   join.set_wanted_node_rank(-1);
+  *join.mutable_version() = rpc::ThisVersion();
   v1::JobSpec& spec = *join.mutable_spec();
   spec.set_name("a");
   spec.add_command("x");
@@ -87,16 +100,19 @@ TEST_F(LocalControlTest, WhatAKilledLauncherLeftIsRemoved) {
   auto control = LocalControl::Start("/logs", "a", Serving());
   ASSERT_NE(control, nullptr);
   const std::string path = directory_ + "/launcher_1.sock";
+  const std::string working_dir = std::filesystem::current_path();
   ASSERT_EQ(chdir(directory_.c_str()), 0);
   sockaddr_un address = {AF_UNIX, "launcher_1.sock"};
   const int left = socket(AF_UNIX, SOCK_STREAM, 0);
-  ASSERT_EQ(bind(left, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0) << path;
+  const int bound = bind(left, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  ASSERT_EQ(chdir(working_dir.c_str()), 0);
+  ASSERT_EQ(bound, 0) << path;
   close(left);
   EXPECT_EQ(LocalLauncher::All().size(), 1u);
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// It cannot answer, and nobody waits for it.
+// A suspended launcher cannot answer, so commands must not wait for it.
 TEST_F(LocalControlTest, ASuspendedLauncherIsKnownByItsFile) {
   EXPECT_TRUE(LocalLauncher::Suspended().empty());
   const pid_t child = fork();
@@ -105,7 +121,7 @@ TEST_F(LocalControlTest, ASuspendedLauncherIsKnownByItsFile) {
     _exit(0);
   }
   ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
-  // As a launcher of that process would have it.
+  // Gives the files the names that a launcher in the child process would use.
   auto control = LocalControl::Start("/logs", "a", Serving());
   ASSERT_NE(control, nullptr);
   for (const char* kind : {".sock", ".job"}) {
@@ -119,7 +135,7 @@ TEST_F(LocalControlTest, ASuspendedLauncherIsKnownByItsFile) {
   EXPECT_EQ(suspended[0].pid, child);
   EXPECT_EQ(suspended[0].job, "a");
   EXPECT_EQ(suspended[0].log_dir, "/logs");
-  // It goes on.
+  // The child continues, and ends.
   kill(child, SIGCONT);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(LocalLauncher::Suspended().empty());

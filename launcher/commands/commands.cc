@@ -1,3 +1,5 @@
+// Functions that commands share, the table of all commands, and the commands about cadre itself:
+// cadre completion, man and version.
 #include "launcher/commands/commands.h"
 
 #include <errno.h>
@@ -5,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -13,24 +17,30 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/flags/config_file.h"
+#include "launcher/flags/scripts.h"
 
 extern char** environ;
 
 namespace cadre::launcher {
 
-int Fail(int status, absl::string_view text) {
+void Notice(absl::string_view text) {
   std::string lines;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     absl::StrAppend(&lines, "cadre: ", EscapeControl(line), "\n");
   }
   fwrite(lines.data(), 1, lines.size(), stderr);
   fflush(stderr);
+}
+
+int Fail(int status, absl::string_view text) {
+  Notice(text);
   return status;
 }
 
-Flag OutputFlag() { return {"output", "plain|json", "Form of what is printed [plain]."}; }
+Flag OutputFlag() { return {"output", "plain|json", "Output format [plain]."}; }
 
 absl::StatusOr<bool> AsksForJson(absl::string_view output) {
   if (output == "json" || output == "plain") return output == "json";
@@ -71,8 +81,8 @@ absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<
 
 absl::StatusOr<JobSource> OpenJob(const Parsed& parsed, const Settings& settings) {
   absl::StatusOr<JobSource> source =
-      JobSource::Of(settings, parsed.rest.empty() ? "" : parsed.rest[0]);
-  if (source.ok() && !source->chosen().empty()) Fail(0, source->chosen());
+      JobSource::Open(settings, parsed.rest.empty() ? "" : parsed.rest[0]);
+  if (source.ok() && !source->chosen().empty()) Notice(source->chosen());
   return source;
 }
 
@@ -91,6 +101,99 @@ std::string HostName() {
   char name[256] = "";
   if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
   return name;
+}
+
+namespace {
+
+// By name, so that only the command that is called is constructed.
+struct Entry {
+  const char* name;
+  Command (*make)();
+};
+
+constexpr Entry kCommands[] = {
+    {"run", RunCommand},
+    {"server", ServerCommand},
+    {"agent", ClusterAgentCommand},
+    {"submit", SubmitCommand},
+    {"status", StatusCommand},
+    {"why", WhyCommand},
+    {"logs", LogsCommand},
+    {"stacks", StacksCommand},
+    {"timeline", TimelineCommand},
+    {"dashboard", DashboardCommand},
+    {"cancel", CancelCommand},
+    {"nodes", NodesCommand},
+    {"drain", DrainCommand},
+    {"undrain", UndrainCommand},
+    {"token", TokenCommand},
+    {"validate", ValidateCommand},
+    {"slurm", SlurmCommand},
+    {"doctor", DoctorCommand},
+    {"completion", CompletionCommand},
+    {"man", ManCommand},
+    {"version", VersionCommand},
+};
+
+}  // namespace
+
+const std::vector<Command>& AllCommands() {
+  static const auto* const commands = [] {
+    auto* const all = new std::vector<Command>;
+    for (const Entry& entry : kCommands) all->push_back(entry.make());
+    return all;
+  }();
+  return *commands;
+}
+
+std::optional<Command> FindCommand(absl::string_view name) {
+  const auto* const found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                         [name](const Entry& entry) { return entry.name == name; });
+  if (found == std::end(kCommands)) return std::nullopt;
+  return found->make();
+}
+
+// cadre completion and cadre man.
+
+namespace {
+
+int RunCompletion(const Parsed& parsed) { return PrintCompletion(parsed.rest[0]); }
+
+}  // namespace
+
+int PrintCompletion(const std::string& shell) {
+  if (shell == "bash") return Print(BashCompletion(AllCommands()));
+  if (shell == "zsh") return Print(ZshCompletion(AllCommands()));
+  if (shell == "fish") return Print(FishCompletion(AllCommands()));
+  return Fail(kExitUsage, absl::StrCat("expected bash, zsh or fish, got '", shell, "'"));
+}
+
+Command CompletionCommand() {
+  Command command;
+  command.name = "completion";
+  command.summary = "Print a completion script for bash, zsh or fish.";
+  command.positionals = "SHELL";
+  command.min_positionals = command.max_positionals = 1;
+  command.run = RunCompletion;
+  return command;
+}
+
+Command ManCommand() {
+  Command command;
+  command.name = "man";
+  command.summary = "Print the manual page: cadre man | man -l -";
+  command.run = [](const Parsed&) { return Print(ManualPage(AllCommands())); };
+  return command;
+}
+
+// cadre version.
+
+Command VersionCommand() {
+  Command command;
+  command.name = "version";
+  command.summary = "Print the version.";
+  command.run = [](const Parsed&) { return Print(absl::StrCat("cadre ", kVersion, "\n")); };
+  return command;
 }
 
 }  // namespace cadre::launcher

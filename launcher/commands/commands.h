@@ -1,4 +1,4 @@
-// Every subcommand's table entry; one file each.
+// The table of subcommands, and functions that they share.
 #ifndef CADRE_LAUNCHER_COMMANDS_COMMANDS_H_
 #define CADRE_LAUNCHER_COMMANDS_COMMANDS_H_
 
@@ -15,7 +15,7 @@
 
 namespace cadre::launcher {
 
-// In the order in which the help lists them.
+// In the order of the help text.
 const std::vector<Command>& AllCommands();
 // That one alone; nullopt: there is none of that name.
 std::optional<Command> FindCommand(absl::string_view name);
@@ -42,35 +42,38 @@ Command CompletionCommand();
 Command ManCommand();
 Command VersionCommand();
 
-// Says "cadre: LINE" on standard error for each line of the text, and returns `status`.
+// Writes "cadre: LINE" to standard error for each line of the text.
+void Notice(absl::string_view text);
+// The same for an error that ends the command; returns `status`.
 int Fail(int status, absl::string_view text);
 
-// Whether standard output is a terminal that understands more than lines; and colours, which
-// NO_COLOR refuses.
+// Whether standard output is a terminal that supports more than plain lines; and colours, which
+// NO_COLOR turns off.
 bool OnTerminal();
 bool ShowsColor();
 
-// Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
+// Writes all of `text` to standard output; returns 0, or writes an error and returns 70.
 int Print(absl::string_view text);
 
-// --output, of commands that print plain text or JSON, and whether its value asks for JSON.
+// The flag --output of commands that print plain text or JSON, and whether its value selects JSON.
 // INVALID_ARGUMENT: it is neither "plain" nor "json".
 Flag OutputFlag();
 absl::StatusOr<bool> AsksForJson(absl::string_view output);
 
-// For bash, zsh or fish; the exit status.
+// Prints the script for bash, zsh or fish; returns the exit status.
 int PrintCompletion(const std::string& shell);
 
-// The settings of a command: command line, environment and this machine's configuration file
-// (CADRE_CONFIG, or /etc/cadre/cadre.yaml); `section` and `in_file` are the file's for it.
+// The settings of a command: from the command line, the environment and this machine's
+// configuration file (CADRE_CONFIG, or /etc/cadre/cadre.yaml), of which it uses `section` with the
+// flags `in_file`.
 absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector<Flag>& flags,
                                          absl::string_view section,
                                          const std::vector<Flag>& in_file);
-// For a command that asks a server, with ControlFlags() among its flags.
+// For a command that calls a server, with ControlFlags() among its flags.
 absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<Flag>& flags);
 
-// The job that the command line names; where it names none the newest, which a line on standard
-// error then says.
+// Opens the job that the command line names. If it names none, opens the newest and prints its name
+// on standard error.
 absl::StatusOr<JobSource> OpenJob(const Parsed& parsed, const Settings& settings);
 
 // This process's environment.

@@ -1,4 +1,4 @@
-// cadre doctor: looks at this machine and says what to fix.
+// cadre doctor: checks this machine and says what to fix.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -12,15 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/client.h"
-#include "agent/supervisor/processes/containable.h"
-#include "agent/workers/cpus.h"
-#include "agent/workers/gpus.h"
+#include "agent/supervisor/processes/cgroup_limits.h"
+#include "agent/workers/node_hardware.h"
 #include "agent/workers/python/warm_trial.h"
 #include "base/exit_codes.h"
 #include "base/user_directory.h"
 #include "launcher/commands/commands.h"
-#include "launcher/display/table.h"
-#include "launcher/environment/python.h"
+#include "launcher/display/output_format.h"
+#include "launcher/environment/program.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre::launcher {
@@ -36,8 +35,8 @@ struct Finding {
   std::string text;
 };
 
-// The supervisor's first words; empty when there are none in time.
-std::optional<supervisor::ReadyFrame> FirstWords(supervisor::Client& supervisor) {
+// The supervisor's first frame; nullopt if none comes in time.
+std::optional<supervisor::ReadyFrame> ReadReadyFrame(supervisor::Client& supervisor) {
   pollfd readable = {supervisor.fd(), POLLIN, 0};
   if (poll(&readable, 1, kSupervisorMillis) != 1) return std::nullopt;
   const absl::StatusOr<std::vector<supervisor::Frame>> frames = supervisor.Read();
@@ -49,38 +48,39 @@ std::optional<supervisor::ReadyFrame> FirstWords(supervisor::Client& supervisor)
 std::vector<Finding> Supervisor() {
   const auto supervisor = supervisor::Client::Start();
   if (!supervisor.ok()) return {{"supervisor", "fix", std::string(supervisor.status().message())}};
-  const std::optional<supervisor::ReadyFrame> ready = FirstWords(**supervisor);
+  const std::optional<supervisor::ReadyFrame> ready = ReadReadyFrame(**supervisor);
   if (!ready.has_value()) {
     return {{"supervisor", "fix",
-             "starts, but says nothing; are cadre and cadre-supervisor of the "
-             "same version?"}};
+             "cadre-supervisor starts but does not answer; check that cadre and cadre-supervisor "
+             "have the same version"}};
   }
   std::vector<Finding> findings = {
       {"supervisor", "ok", absl::StrCat("starts (pid ", (*supervisor)->pid(), ")")}};
   if (ready->cgroup.empty()) {
-    findings.push_back({"cgroup v2", "note",
-                        absl::StrCat(ready->degraded,
-                                     "; workers are contained by session only. Try "
-                                     "systemd-run --user --scope -p Delegate=yes")});
+    findings.push_back(
+        {"cgroup v2", "note",
+         absl::StrCat(ready->degraded,
+                      "; workers' processes are found by their session only, which a process can "
+                      "leave. Run cadre under: systemd-run --user --scope -p Delegate=yes")});
   } else {
-    findings.push_back({"cgroup v2", "ok", "workers get one of their own"});
+    findings.push_back({"cgroup v2", "ok", "workers get a cgroup of their own"});
   }
   return findings;
 }
 
-// What an agent that is started here, as root, holds submitted jobs to.
+// The limits that an agent started here as root can enforce on submitted jobs.
 std::vector<Finding> Containment() {
-  const supervisor::Containable found = supervisor::WhatCanBeContained();
+  const supervisor::UnsupportedLimits found = supervisor::FindUnsupportedLimits();
   const auto finding = [](const char* what, const std::string& why_not, const char* held) {
-    return why_not.empty() ? Finding{what, "ok", absl::StrCat("an agent of root ", held)}
-                           : Finding{what, "note", absl::StrCat("not contained: ", why_not)};
+    return why_not.empty() ? Finding{what, "ok", absl::StrCat("an agent that runs as root ", held)}
+                           : Finding{what, "note", absl::StrCat("cannot be limited: ", why_not)};
   };
-  return {finding("memory of jobs", found.memory, "holds jobs to their memory_per_worker"),
-          finding("processes of jobs", found.pids, "bounds those of each job"),
-          finding("GPUs of jobs", found.devices, "lets jobs open no GPUs but their own")};
+  return {finding("memory of jobs", found.memory, "limits jobs to their memory_per_worker"),
+          finding("processes of jobs", found.pids, "limits the number of processes of each job"),
+          finding("GPUs of jobs", found.devices, "lets each job open only its own GPUs")};
 }
 
-Finding OwnDirectory() {
+Finding RuntimeDir() {
   const absl::StatusOr<std::string> own = RuntimeDirectory();
   if (!own.ok()) return {"runtime directory", "fix", std::string(own.status().message())};
   return {"runtime directory", "ok", *own};
@@ -107,7 +107,7 @@ Finding Nccl() {
     const bool known = version != nullptr && version(&number) == 0;
     return {"NCCL", "ok", known ? absl::StrCat(name, ", version ", number) : name};
   }
-  return {"NCCL", "note", "not found; only CPU collectives will work"};
+  return {"NCCL", "note", "libnccl was not found; only collectives on CPUs will work"};
 }
 
 Finding Loopback() {
@@ -120,36 +120,39 @@ Finding Loopback() {
                     listen(fd, 1) == 0;
   if (fd >= 0) close(fd);
   if (!good) return {"loopback", "fix", "cannot listen on 127.0.0.1; run: ip link set lo up"};
-  return {"loopback", "ok", "127.0.0.1 can be listened on"};
+  return {"loopback", "ok", "cadre can listen on 127.0.0.1"};
 }
 
 Finding Files() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < 256) {
-    return {"open files", "fix", absl::StrCat("limit ", limit.rlim_cur, "; run: ulimit -n 4096")};
+    return {"open files", "fix",
+            absl::StrCat("the limit is ", limit.rlim_cur, "; run: ulimit -n 4096")};
   }
-  // A server raises its own to the hard limit.
+  // A server raises its soft limit to the hard limit.
   if (limit.rlim_max >= kWantedFiles) {
     return {"open files", "ok", absl::StrCat("limit ", limit.rlim_cur)};
   }
   return {"open files", "note",
-          absl::StrCat("hard limit ", limit.rlim_max,
-                       "; a server of more nodes needs a higher one: LimitNOFILE= or ulimit -Hn")};
+          absl::StrCat("the hard limit is ", limit.rlim_max,
+                       "; a server for many nodes needs a higher one: raise it with LimitNOFILE= "
+                       "(systemd) or ulimit -Hn")};
 }
 
-// A Python program's worker is forked here as a job's would be.
+// Forks a Python worker here as for a job.
 std::vector<Finding> WarmStart(const std::string& python) {
   const agent::WarmTrial trial = agent::TryWarmStart(python);
   std::vector<Finding> findings;
   if (!trial.version.empty()) {
     const std::string torch = trial.torch.empty() ? "no torch" : "torch " + trial.torch;
-    findings.push_back({"Python", trial.torch_found || trial.torch.empty() ? "ok" : "note",
-                        absl::StrCat(python, ": ", trial.version, ", ", torch,
-                                     trial.torch_found || trial.torch.empty()
-                                         ? ""
-                                         : ", which is not found without running it: its store is "
-                                           "PyTorch's own, not the agents'")});
+    findings.push_back(
+        {"Python", trial.torch_found || trial.torch.empty() ? "ok" : "note",
+         absl::StrCat(python, ": ", trial.version, ", ", torch,
+                      trial.torch_found || trial.torch.empty()
+                          ? ""
+                          : ", but 'cadre run' cannot see its version without starting Python, so "
+                            "workers use PyTorch's store instead of the agents'")});
   }
   if (!trial.failed.empty()) {
     findings.push_back({"warm start", "note", trial.failed});
@@ -157,9 +160,9 @@ std::vector<Finding> WarmStart(const std::string& python) {
     const auto whole = [](absl::Duration time) { return absl::Floor(time, absl::Milliseconds(1)); };
     findings.push_back(
         {"warm start", "ok",
-         absl::StrCat("a worker forked from a template of ", trial.modules, " modules began in ",
-                      absl::FormatDuration(whole(trial.warm)), ", a plain one in ",
-                      absl::FormatDuration(whole(trial.plain)))});
+         absl::StrCat("a worker forked from a template process with ", trial.modules,
+                      " modules imported was ready in ", absl::FormatDuration(whole(trial.warm)),
+                      ", a worker started plainly in ", absl::FormatDuration(whole(trial.plain)))});
   }
   for (const std::string& note : trial.notes) findings.push_back({"warm start", "note", note});
   return findings;
@@ -175,10 +178,10 @@ int Run(const Parsed& parsed) {
   nlohmann::json json = nlohmann::json::array();
   std::vector<Finding> findings = Supervisor();
   for (Finding& finding : Containment()) findings.push_back(std::move(finding));
-  for (const auto check : {OwnDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
+  for (const auto check : {RuntimeDir, Loopback, Files, Cpus, Gpus, Nccl}) {
     findings.push_back(check());
   }
-  // That of `cadre run` unless another one is named.
+  // The interpreter that `cadre run` would use, unless another one is named.
   std::string python =
       parsed.rest.empty() ? PythonFor(ReadEnvironment(), ThisProgram()) : parsed.rest[0];
   if (python.empty()) python = "python3";

@@ -22,7 +22,8 @@ namespace {
 
 constexpr size_t kNamesShown = 5;
 
-// On the command line. A variable is there for all commands.
+// Whether the flag is on the command line. An environment variable does not count, because it is
+// set for all commands.
 bool Given(const Settings& settings, const char* flag) {
   const std::optional<Setting> setting = settings.Get(flag);
   return setting.has_value() && setting->origin == absl::StrCat("--", flag);
@@ -30,7 +31,7 @@ bool Given(const Settings& settings, const char* flag) {
 
 bool NamesServer(const Settings& settings) { return settings.Get("server").has_value(); }
 
-// Marks the runs whose launchers are suspended: those of their jobs that began last.
+// Marks the runs whose launcher is suspended: the newest run of each suspended launcher's job.
 void MarkSuspended(std::vector<PastRun>& runs) {
   for (const SuspendedLauncher& launcher : LocalLauncher::Suspended()) {
     const auto run = std::find_if(runs.rbegin(), runs.rend(), [&](const PastRun& one) {
@@ -40,7 +41,7 @@ void MarkSuspended(std::vector<PastRun>& runs) {
   }
 }
 
-// The runs there, so marked.
+// The runs in that directory, with suspended ones marked.
 std::vector<PastRun> MarkedRunsIn(const std::string& log_dir, const std::string& job) {
   std::vector<PastRun> runs = RunsIn(log_dir, job);
   MarkSuspended(runs);
@@ -62,42 +63,42 @@ std::vector<std::string> LogDirectories(const Settings& settings) {
 
 namespace {
 
-// The name that `cadre run` gives a job of this program, where it is no job's name.
+// If `wanted` is no job's name, returns the name that `cadre run` gives a job of this program.
 std::string NameOf(const std::string& wanted) {
   return CheckJobName(wanted).ok() ? wanted : JobNameOfProgram(wanted);
 }
 
-// One that somebody knows of.
-struct Known {
+// A job known from a server, a launcher or the files of a run.
+struct KnownJob {
   std::string job;
-  // When it began, as in v1::JobStatus.
+  // When the job began, as in v1::JobStatus.
   std::string run;
-  // nullopt: a server's or a launcher's.
+  // The files of the run; nullopt: the job is a server's or a launcher's.
   std::optional<PastRun> past;
 };
 
-void SortNewestFirst(std::vector<Known>* all) {
+void SortNewestFirst(std::vector<KnownJob>* all) {
   std::stable_sort(all->begin(), all->end(),
-                   [](const Known& a, const Known& b) { return a.run > b.run; });
+                   [](const KnownJob& a, const KnownJob& b) { return a.run > b.run; });
 }
 
-std::vector<Known> KnownTo(ControlClient& server) {
-  std::vector<Known> all;
+std::vector<KnownJob> JobsOfServer(ControlClient& server) {
+  std::vector<KnownJob> all;
   const absl::StatusOr<std::vector<v1::JobStatus>> jobs = server.List();
   if (!jobs.ok()) return all;
   for (const v1::JobStatus& job : *jobs) all.push_back({job.name(), job.run(), std::nullopt});
   return all;
 }
 
-// What Of() may find, the newest first.
-std::vector<Known> AllKnown(const Settings& settings) {
-  std::vector<Known> all;
+// All jobs that Open() may find, the newest first.
+std::vector<KnownJob> AllKnownJobs(const Settings& settings) {
+  std::vector<KnownJob> all;
   if (!AsksForFiles(settings)) {
     const auto server = ControlClient::Connect(settings);
-    if (server.ok()) all = KnownTo(**server);
+    if (server.ok()) all = JobsOfServer(**server);
   }
   if (!NamesServer(settings) || AsksForFiles(settings)) {
-    JobsHere here = FindJobsHere(settings);
+    LocalJobs here = FindLocalJobs(settings);
     for (const v1::JobStatus& job : here.live) all.push_back({job.name(), job.run(), std::nullopt});
     for (PastRun& run : here.runs) all.push_back({run.job, run.run, std::move(run)});
   }
@@ -105,9 +106,9 @@ std::vector<Known> AllKnown(const Settings& settings) {
   return all;
 }
 
-std::vector<std::string> NamesOf(const std::vector<Known>& all) {
+std::vector<std::string> NamesOf(const std::vector<KnownJob>& all) {
   std::vector<std::string> names;
-  for (const Known& one : all) {
+  for (const KnownJob& one : all) {
     if (!absl::c_linear_search(names, one.job)) names.push_back(one.job);
   }
   return names;
@@ -118,13 +119,11 @@ std::vector<std::string> NamesOf(const std::vector<Known>& all) {
 std::vector<Flag> JobSourceFlags() {
   std::vector<Flag> flags = ControlFlags();
   flags.push_back({"log-dir", "DIR",
-                   "Ask no server: read what a run left there [./logs and the directories used "
-                   "last, where no server "
-                   "knows the job]."});
+                   "Ask no server, but read the files that runs left in DIR [./logs and the log "
+                   "directories used last, if no server knows the job]."});
   flags.push_back({"run", "N",
-                   "Ask no server: the run with this number, 'previous', or the one that began "
-                   "then, as 'cadre status "
-                   "JOB --log-dir DIR' lists them [the newest]."});
+                   "Ask no server, but read this run's files: its number, 'previous', or its start "
+                   "time, as 'cadre status JOB --log-dir DIR' lists them [the newest]."});
   return flags;
 }
 
@@ -148,8 +147,8 @@ std::string JobSuggestion(const std::string& job, const std::vector<std::string>
       absl::StrJoin(shown, ", "));
 }
 
-absl::StatusOr<JobSource> JobSource::Of(const Settings& settings, const std::string& wanted) {
-  if (wanted.empty()) return OfNewest(settings);
+absl::StatusOr<JobSource> JobSource::Open(const Settings& settings, const std::string& wanted) {
+  if (wanted.empty()) return OpenNewest(settings);
   JobSource source(NameOf(wanted));
   const std::string& job = source.job_;
   if (AsksForFiles(settings)) {
@@ -157,7 +156,7 @@ absl::StatusOr<JobSource> JobSource::Of(const Settings& settings, const std::str
     if (files.ok()) return source;
     if (!absl::IsNotFound(files) || Given(settings, "run")) return files;
     return absl::NotFoundError(
-        absl::StrCat(files.message(), JobSuggestion(job, NamesOf(AllKnown(settings)))));
+        absl::StrCat(files.message(), JobSuggestion(job, NamesOf(AllKnownJobs(settings)))));
   }
   const bool named = NamesServer(settings);
   if (!named) {
@@ -182,28 +181,31 @@ absl::StatusOr<JobSource> JobSource::Of(const Settings& settings, const std::str
   const absl::Status files = source.UseFiles(settings);
   if (files.ok()) return source;
   if (!absl::IsNotFound(files)) return files;
+  // The user has not named a server, so it is no error that none answers.
+  const absl::string_view server =
+      absl::IsUnavailable(failed) ? "no server answers (name one with --server)" : failed.message();
   return absl::NotFoundError(absl::StrCat(
-      "no launcher on this machine has job ", job, JobSuggestion(job, NamesOf(AllKnown(settings))),
-      "; ", files.message(), "; ",
-      // Nobody said that one should be there.
-      absl::IsUnavailable(failed) ? "no server answers (--server names one)" : failed.message()));
+      "job ", job, " was not found: no launcher on this machine runs it; ", files.message(), "; ",
+      server, JobSuggestion(job, NamesOf(AllKnownJobs(settings)))));
 }
 
-absl::StatusOr<JobSource> JobSource::OfNewest(const Settings& settings) {
-  const std::vector<Known> all = AllKnown(settings);
+absl::StatusOr<JobSource> JobSource::OpenNewest(const Settings& settings) {
+  const std::vector<KnownJob> all = AllKnownJobs(settings);
   if (all.empty()) {
     const std::vector<std::string> directories = LogDirectories(settings);
-    return absl::NotFoundError(absl::StrCat(
-        "no job is known",
-        NamesServer(settings) && !AsksForFiles(settings) ? " to the server, or it does not answer"
-        : directories.empty()
-            ? " here"
-            : absl::StrCat(", and none has left its files in ", absl::StrJoin(directories, ", ")),
-        "; name a JOB, or its place with --log-dir or --server"));
+    std::string where = "no job runs on this machine, and no log directory is known";
+    if (NamesServer(settings) && !AsksForFiles(settings)) {
+      where = "no job is known to the server, or the server does not answer";
+    } else if (!directories.empty()) {
+      where = absl::StrCat("no job runs on this machine, and no run has left its files in ",
+                           FirstFew(directories, directories.size()));
+    }
+    return absl::NotFoundError(
+        absl::StrCat(where, "; name a JOB, or where to look with --log-dir or --server"));
   }
-  const Known& newest = all.front();
+  const KnownJob& newest = all.front();
   if (!newest.past.has_value()) {
-    ASSIGN_OR_RETURN(JobSource source, Of(settings, newest.job));
+    ASSIGN_OR_RETURN(JobSource source, Open(settings, newest.job));
     source.chosen_ = absl::StrCat("the newest job is ", newest.job,
                                   source.launcher_.has_value() ? ", which runs here" : "");
     return source;
@@ -228,16 +230,17 @@ absl::Status JobSource::UseFiles(const Settings& settings) {
     return absl::OkStatus();
   }
   if (directories.empty()) {
-    return absl::NotFoundError("there is no log directory ./logs, and none was used before");
+    return absl::NotFoundError(
+        "no log directory is known: ./logs does not exist, and no run has used another one");
   }
   return absl::NotFoundError(absl::StrCat("no run of job ", job_, " has left its files in ",
-                                          absl::StrJoin(directories, ", ")));
+                                          FirstFew(directories, directories.size())));
 }
 
-absl::Status JobSource::DoesNotRun() const {
+absl::Status JobSource::NotRunningError() const {
   return absl::FailedPreconditionError(
-      absl::StrCat("job ", job_, " does not run: its last run, of ",
-                   BeganText(*run_, absl::LocalTimeZone()), ", has left its files in ", log_dir_));
+      absl::StrCat("job ", job_, " is not running: its last run, which began at ",
+                   BeganText(*run_, absl::LocalTimeZone()), ", left its files in ", log_dir_));
 }
 
 absl::StatusOr<v1::JobStatus> JobSource::Get() {
@@ -248,7 +251,7 @@ absl::StatusOr<v1::JobStatus> JobSource::Get() {
   if (launcher_.has_value()) {
     absl::StatusOr<v1::JobStatus> status = launcher_->Get(job_);
     if (!absl::IsUnavailable(status.status())) return status;
-    // Its job has ended, and the launcher with it.
+    // The job has ended, and the launcher with it.
     const std::vector<PastRun> runs = log_dir_.empty() ? std::vector<PastRun>() : Runs();
     if (runs.empty()) return status;
     launcher_.reset();
@@ -262,12 +265,12 @@ absl::StatusOr<v1::JobStatus> JobSource::Cancel(const std::string& reason) {
     absl::StatusOr<v1::JobStatus> status = server_->Cancel(job_, reason);
     return absl::IsNotFound(status.status()) ? WithSuggestion(status.status()) : status;
   }
-  if (!launcher_.has_value()) return DoesNotRun();
+  if (!launcher_.has_value()) return NotRunningError();
   return launcher_->Cancel(job_, reason);
 }
 
 absl::Status JobSource::WithSuggestion(const absl::Status& not_found) const {
-  std::vector<Known> all = KnownTo(*server_);
+  std::vector<KnownJob> all = JobsOfServer(*server_);
   SortNewestFirst(&all);
   return absl::NotFoundError(absl::StrCat(not_found.message(), JobSuggestion(job_, NamesOf(all))));
 }
@@ -275,15 +278,17 @@ absl::Status JobSource::WithSuggestion(const absl::Status& not_found) const {
 absl::StatusOr<v1::GetStacksReply> JobSource::GetStacks(const v1::GetStacksRequest& request) {
   if (server_ != nullptr) return server_->GetStacks(request);
   if (launcher_.has_value()) return launcher_->GetStacks(request);
-  return DoesNotRun();
+  return NotRunningError();
 }
 
 absl::StatusOr<v1::ReadLogReply> JobSource::ReadLog(const v1::ReadLogRequest& request) {
   if (server_ != nullptr) return server_->ReadLog(request);
   if (run_.has_value()) return ReadLogOf(*run_, request);
-  if (log_dir_.empty()) return absl::NotFoundError("the job's output is not kept");
+  if (log_dir_.empty())
+    return absl::NotFoundError(
+        "the job's output was not written to files: it was started without a log directory");
   absl::StatusOr<v1::ReadLogReply> reply = ReadLogOf(RunOf(request), request);
-  if (reply.ok()) reply->set_ended(false);  // it goes on
+  if (reply.ok()) reply->set_ended(false);  // the job still runs
   return reply;
 }
 
@@ -298,7 +303,7 @@ std::vector<LogTime> JobSource::LogTimes(const v1::ReadLogRequest& request) cons
 
 std::vector<PastRun> JobSource::Runs() const { return MarkedRunsIn(log_dir_, job_); }
 
-std::vector<v1::JobStatus> LiveJobsHere(const Settings& settings) {
+std::vector<v1::JobStatus> LocalLiveJobs(const Settings& settings) {
   std::vector<v1::JobStatus> live;
   if (AsksForFiles(settings) || NamesServer(settings)) return live;
   for (const LocalLauncher& launcher : LocalLauncher::All()) {
@@ -308,9 +313,9 @@ std::vector<v1::JobStatus> LiveJobsHere(const Settings& settings) {
   return live;
 }
 
-JobsHere FindJobsHere(const Settings& settings) {
-  JobsHere here;
-  here.live = LiveJobsHere(settings);
+LocalJobs FindLocalJobs(const Settings& settings) {
+  LocalJobs here;
+  here.live = LocalLiveJobs(settings);
   std::set<std::string> seen;
   for (const v1::JobStatus& job : here.live) seen.insert(job.name());
   std::vector<PastRun> all;

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -16,17 +18,29 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A home and a working directory of one's own, with runs of jobs in ./logs. No launcher runs, and
-// no server answers.
+// Gives the test a home and a working directory of its own, with runs of jobs in ./logs. No
+// launcher runs, and no server answers.
 class JobSourceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = ::testing::TempDir() + "/source_XXXXXX";
     ASSERT_NE(mkdtemp(&name[0]), nullptr);
     directory_ = std::filesystem::canonical(name);
-    setenv("HOME", directory_.c_str(), 1);
-    setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+    for (const char* variable : {"HOME", "XDG_RUNTIME_DIR"}) {
+      const char* const value = getenv(variable);
+      if (value != nullptr) before_[variable] = value;
+      setenv(variable, directory_.c_str(), 1);
+    }
+    working_dir_before_ = std::filesystem::current_path();
     ASSERT_EQ(chdir(directory_.c_str()), 0);
+  }
+  void TearDown() override {
+    for (const char* variable : {"HOME", "XDG_RUNTIME_DIR"}) {
+      unsetenv(variable);
+      if (before_.count(variable) > 0) setenv(variable, before_[variable].c_str(), 1);
+    }
+    if (working_dir_before_.empty()) return;
+    ASSERT_EQ(chdir(working_dir_before_.c_str()), 0);
   }
   void Run(const std::string& logs, const std::string& job, const std::string& day) {
     std::filesystem::create_directories(
@@ -36,13 +50,16 @@ class JobSourceTest : public ::testing::Test {
                                  const std::string& log_dir = "") {
     Parsed parsed;
     if (!log_dir.empty()) parsed.flags["log-dir"] = {log_dir};
-    return JobSource::Of(Settings(parsed, std::move(env), JobSourceFlags()), wanted);
+    return JobSource::Open(Settings(parsed, std::move(env), JobSourceFlags()), wanted);
   }
   std::string WhyNot(const std::string& wanted) {
     return std::string(Find(wanted, {}).status().message());
   }
 
   std::string directory_;
+  // The environment of the process, which other tests need again.
+  std::map<std::string, std::string> before_;
+  std::string working_dir_before_;
 };
 
 TEST_F(JobSourceTest, AScriptsNameIsItsJobs) {
@@ -59,8 +76,9 @@ TEST_F(JobSourceTest, AScriptsNameIsItsJobs) {
 TEST_F(JobSourceTest, ANearMissIsSuggestedWithTheNewestNames) {
   Run("logs", "train-gpt", "20261122");
   for (int i = 1; i < 7; ++i) Run("logs", absl::StrCat("other", i), absl::StrCat("2026112", i));
-  const std::string newest = " The newest jobs are other6, other5, other4, other3, other2;";
-  EXPECT_THAT(WhyNot("trian-gpt"), HasSubstr(absl::StrCat("; did you mean 'train-gpt'?", newest)));
+  const std::string newest = " The newest jobs are other6, other5, other4, other3, other2";
+  EXPECT_THAT(WhyNot("trian-gpt"),
+              testing::EndsWith(absl::StrCat("; did you mean 'train-gpt'?", newest)));
   EXPECT_THAT(WhyNot("tran_gpt.py"), HasSubstr("; did you mean 'train-gpt'?"));
   EXPECT_THAT(WhyNot("train"), HasSubstr("; did you mean 'train-gpt'?"));
   EXPECT_THAT(WhyNot("zzzzzzzz"),
@@ -70,7 +88,7 @@ TEST_F(JobSourceTest, ANearMissIsSuggestedWithTheNewestNames) {
 }
 
 TEST_F(JobSourceTest, WithoutANameItIsTheNewestRunOfAllDirectories) {
-  EXPECT_THAT(WhyNot(""), HasSubstr("no job is known here; name a JOB"));
+  EXPECT_THAT(WhyNot(""), HasSubstr("no log directory is known; name a JOB"));
   Run("logs", "a", "20261122");
   Run("elsewhere", "a", "20261124");
   Run("elsewhere", "b", "20261123");
@@ -86,8 +104,8 @@ TEST_F(JobSourceTest, WithoutANameItIsTheNewestRunOfAllDirectories) {
   EXPECT_EQ(source->log_dir(), directory_ + "/logs");
 }
 
-// The variable is there for `cadre run`, and says where as --log-dir does; but it does not say that
-// nobody is to be asked.
+// The variable is set for `cadre run`. For other commands it adds a directory as --log-dir does,
+// but must not keep them from asking launchers and servers.
 TEST_F(JobSourceTest, TheVariableOfTheLogDirectoryIsOnePlaceMore) {
   Run("logs", "a", "20261122");
   Run("other", "b", "20261122");

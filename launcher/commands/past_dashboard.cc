@@ -1,23 +1,30 @@
+// cadre dashboard: a web page about past runs, from the files in their log directories.
 #include "launcher/commands/past_dashboard.h"
+
+#include <signal.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/job_source.h"
 #include "launcher/commands/past_runs.h"
 #include "proto/job.pb.h"
-#include "rendezvous/web/dashboard/job_json.h"
-#include "rendezvous/web/dashboard/log_files.h"
-#include "rendezvous/web/dashboard/log_tails.h"
 #include "rendezvous/web/dashboard/page.h"
-#include "rendezvous/web/dashboard/reply_error.h"
+#include "rendezvous/web/dashboard/status_json.h"
+#include "rendezvous/web/dashboard/worker_logs.h"
 #include "rendezvous/web/http/http_request.h"
 #include "rendezvous/web/http/http_server.h"
 
@@ -32,16 +39,17 @@ std::string IdOf(const PastRun& run) {
   return absl::StrCat(run.job, "@", run.run.empty() ? absl::StrCat(run.number) : run.run);
 }
 
-// As a job of a server; why its files cannot be read stands in the place of the verdict.
+// The run in the form of a server's job. If its files cannot be read, it has the reason in place of
+// a verdict.
 v1::JobStatus ShownStatus(const PastRun& run) {
   absl::StatusOr<v1::JobStatus> read = StatusOf(run);
   v1::JobStatus status;
   if (read.ok()) status = *std::move(read);
   status.set_name(IdOf(run));
   if (!status.has_verdict()) {
-    status.set_waiting_for(
-        read.ok() ? "nothing: it left no verdict; it goes on elsewhere, or its launcher was killed"
-                  : absl::StrCat("nothing: ", read.status().message()));
+    status.set_waiting_for(read.ok() ? "nothing: it has no verdict; it still runs on another "
+                                       "machine, or its launcher was killed"
+                                     : absl::StrCat("nothing: ", read.status().message()));
   }
   if (status.timeline().generations_size() > 0) {
     const v1::GenerationTimeline& last =
@@ -54,7 +62,7 @@ v1::JobStatus ShownStatus(const PastRun& run) {
   return status;
 }
 
-// For the list.
+// The status without the parts that the list does not show.
 v1::JobStatus Short(v1::JobStatus status) {
   status.clear_timeline();
   if (status.has_verdict()) {
@@ -78,8 +86,8 @@ struct PastDashboard::Impl {
 
   // --- on the HTTP server's thread ---
 
-  // By id, the newest first. A run that is there twice, as in a directory that was copied, counts
-  // once.
+  // The runs by id, the newest first. A run that is in two directories, because it was copied, is
+  // listed once.
   std::vector<PastRun> Runs() const {
     std::map<std::string, PastRun> found;
     for (const std::string& dir : log_dirs) {
@@ -107,7 +115,7 @@ struct PastDashboard::Impl {
   std::string List() {
     std::vector<v1::JobStatus> jobs;
     for (const PastRun& run : Runs()) {
-      // What has a verdict does not change any more.
+      // A run with a verdict is final, so it need not be read again.
       const auto known = ended.find(IdOf(run));
       if (known != ended.end()) {
         jobs.push_back(known->second);
@@ -125,9 +133,9 @@ struct PastDashboard::Impl {
     }
     const std::optional<absl::string_view> said = web::TokenOf(request);
     if (!said.has_value() || !EqualConstantTime(*said, token)) {
-      return web::ReplyError(*exchange,
-                             absl::UnauthenticatedError("open the whole address that cadre "
-                                                        "dashboard has printed"));
+      return web::ReplyError(
+          *exchange, absl::UnauthenticatedError("the token is missing or wrong: open the whole "
+                                                "address that 'cadre dashboard' printed"));
     }
     absl::string_view path = request.path;
     if (path == "/api/jobs") return exchange->Reply(200, web::kJsonType, List());
@@ -139,10 +147,10 @@ struct PastDashboard::Impl {
       return OfRun(*run, slash == path.npos ? "" : path.substr(slash + 1), request,
                    std::move(exchange));
     }
-    exchange->Reply(404, web::kTextType, "there is nothing here\n");
+    exchange->Reply(404, web::kTextType, "there is no such page\n");
   }
 
-  // What is there now. The page asks anew whenever another run is chosen.
+  // Sends the current state. The page asks again whenever another run is chosen.
   void Events(const web::HttpRequest& request, Exchange exchange) {
     if (!exchange->Begin(web::kEventsType)) return;
     exchange->Write(web::ServerSentEvent("jobs", List()));
@@ -170,7 +178,7 @@ struct PastDashboard::Impl {
     if (what == "usage") {
       return exchange->Reply(200, web::kJsonType, web::UsageJson(UsageOf(run)));
     }
-    exchange->Reply(404, web::kTextType, "there is nothing here\n");
+    exchange->Reply(404, web::kTextType, "there is no such page\n");
   }
 
   void Tick() {
@@ -204,5 +212,62 @@ PastDashboard::PastDashboard(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 PastDashboard::~PastDashboard() = default;
 
 int PastDashboard::port() const { return impl_->http->port(); }
+
+namespace {
+
+std::vector<Flag> Flags() {
+  return {{"log-dir", "DIR", "Show the runs in DIR [./logs and the log directories used last]."}};
+}
+
+// These signals are blocked (launcher/cadre_main.cc), so sigwait can be used.
+void AwaitSignal() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&ending, signal);
+  int signal = 0;
+  while (sigwait(&ending, &signal) != 0) {
+  }
+}
+
+int Run(const Parsed& parsed) {
+  const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "dashboard", {});
+  if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
+  const std::vector<std::string> directories = LogDirectories(*settings);
+  if (directories.empty()) {
+    return Fail(1,
+                "no log directory is known: ./logs does not exist, and no run has used another "
+                "one; name one with --log-dir DIR");
+  }
+  bool any = false;
+  for (const std::string& directory : directories) any = any || !RunsIn(directory, "").empty();
+  if (!any) {
+    return Fail(
+        1, absl::StrCat("no run's files are in ", directories[0],
+                        directories.size() > 1 ? " or in the log directories used last" : "",
+                        "; name the directory that a run had as --log-dir with --log-dir DIR"));
+  }
+  const std::string token = RandomToken();
+  const auto dashboard = PastDashboard::Start(directories, token);
+  if (!dashboard.ok()) return Fail(kExitUnavailable, dashboard.status().message());
+  // Browsers do not send the part after '#', so the token appears in no log of a server or proxy.
+  // The page's script sends it with each request.
+  const int printed =
+      Print(absl::StrCat("http://127.0.0.1:", (*dashboard)->port(), "/#token=", token, "\n"));
+  if (printed != 0) return printed;
+  Notice("serving past runs at this address until Ctrl-C");
+  AwaitSignal();
+  return 0;
+}
+
+}  // namespace
+
+Command DashboardCommand() {
+  Command command;
+  command.name = "dashboard";
+  command.summary = "Show past runs in the browser, and compare them.";
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
 
 }  // namespace cadre::launcher

@@ -1,5 +1,5 @@
-// The dashboard's page for runs that are over: it shows what they have left in log directories, and
-// asks no server.
+// The dashboard's page for runs that are over: it shows the files that they left in log
+// directories, and calls no server.
 //
 //   /api/jobs        all runs, the newest first, each as a job of the name JOB@RUN
 //   /api/jobs/ID, /api/jobs/ID/logs, /api/jobs/ID/log?…, /api/events[?job=ID]   as
@@ -18,13 +18,14 @@
 
 namespace cadre::launcher {
 
-// The newest of those that are there.
+// The number of runs that are listed, the newest ones.
 inline constexpr size_t kShownRuns = 500;
 
 class PastDashboard {
  public:
-  // Serves on loopback, on a port that is free, whoever says `token`: other users of the machine
-  // can come to the port as well, and the directories may be closed to them.
+  // Serves requests with `token` on loopback, on a free port. The token is needed because other
+  // users of the machine can connect to the port too, and may not be allowed to read the
+  // directories.
   static absl::StatusOr<std::unique_ptr<PastDashboard>> Start(std::vector<std::string> log_dirs,
                                                               std::string token);
   ~PastDashboard();

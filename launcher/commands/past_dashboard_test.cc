@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/run_files.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
+#include "launcher/commands/past_run_for_test.h"
 #include "nlohmann/json.hpp"
 #include "rendezvous/web/http/reader_for_test.h"
 
@@ -34,22 +34,8 @@ class PastDashboardTest : public ::testing::Test {
     ASSERT_OK(started);
     dashboard_ = *std::move(started);
   }
-  // Without a message no verdict either.
   void Run(const std::string& job, const std::string& run, const std::string& message) {
-    const std::string directory = absl::StrCat(logs_, "/", job, "/run_", run);
-    std::filesystem::create_directories(directory + "/generation_1/rank_0");
-    std::ofstream(directory + "/generation_1/rank_0/stdout.log") << "one\ntwo\n";
-    if (message.empty()) return;
-    v1::Verdict verdict;
-    verdict.set_job(job);
-    verdict.set_run(run);
-    verdict.set_outcome(v1::FAILED);
-    verdict.set_message(message);
-    verdict.mutable_root_cause()->mutable_exit()->set_last_lines("last words");
-    v1::Timeline timeline;
-    timeline.add_generations()->set_generation(1);
-    timeline.add_progress()->set_step(7);
-    ASSERT_OK(agent::WriteVerdict(directory, verdict, timeline));
+    WritePastRun(logs_, job, run, message);
   }
   std::string Request(const std::string& path, const std::string& token = kToken) {
     return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ",
@@ -74,10 +60,10 @@ TEST_F(PastDashboardTest, AllRuns_TheNewestFirst) {
   const nlohmann::json jobs = Body("/api/jobs")["jobs"];
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0]["name"], absl::StrCat("a@", kSecond));
-  EXPECT_THAT(jobs[0]["waiting_for"], HasSubstr("left no verdict"));
+  EXPECT_THAT(jobs[0]["waiting_for"], HasSubstr("has no verdict"));
   EXPECT_EQ(jobs[1]["verdict"]["message"], "rank 0 died");
   EXPECT_FALSE(jobs[1].contains("timeline"));
-  // One that ends meanwhile, and a new one.
+  // One run ends meanwhile, and a new one is added.
   Run("a", kSecond, "the second died");
   Run("b", kFirst, "of another");
   const nlohmann::json now = Body("/api/jobs")["jobs"];
@@ -115,6 +101,8 @@ TEST_F(PastDashboardTest, WhatIsNoRunOfTheseDirectories_IsNotFound) {
   }
 }
 
+// Fault (access): Another user of the machine opens the port of `cadre dashboard` -> Data are
+// refused without the secret that is part of the printed address
 TEST_F(PastDashboardTest, OnlyWhoHasTheAddressReads_ThePageIsOpen) {
   for (const std::string& path :
        {std::string("/api/jobs"), std::string("/api/events"),
@@ -127,6 +115,8 @@ TEST_F(PastDashboardTest, OnlyWhoHasTheAddressReads_ThePageIsOpen) {
   EXPECT_THAT(Get("/", "no"), StartsWith("HTTP/1.1 200 "));
 }
 
+// Fault (access): A file of a run is a link that leads out of the log directory -> The link is not
+// followed
 TEST_F(PastDashboardTest, AFileThatLeadsElsewhere_IsNotFollowed) {
   const std::string rank = absl::StrCat(logs_, "/a/run_", kFirst, "/generation_1/rank_0");
   std::filesystem::create_symlink("/etc/passwd", rank + "/stderr.log");

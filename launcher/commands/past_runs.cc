@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -26,29 +27,31 @@
 #include "base/text.h"
 #include "base/user_directory.h"
 #include "google/protobuf/util/json_util.h"
-#include "launcher/display/table.h"
+#include "launcher/display/output_format.h"
 #include "launcher/display/timeline_text.h"
 #include "launcher/spec/text_file.h"
-#include "rpc/job_phase.h"
+#include "proto/job.pb.h"
+#include "rpc/job_progress.h"
 
 namespace cadre::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Of a large job's timeline.
+// Enough for a large job's timeline.
 constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr size_t kMaxListBytes = 64 << 10;
 constexpr size_t kChunkBytes = 64 << 10;
-// Of why a run ended.
+// The length of the reason why a run ended.
 constexpr size_t kWhyBytes = 100;
 
 std::string DirectoryOf(const PastRun& run) {
   return absl::StrCat(run.log_dir, "/", RunSubdirectory(run.job, run.run));
 }
 
-absl::Status Broken(const std::string& path, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat(path, " is broken, or no file of cadre run: ", why));
+absl::Status BrokenFileError(const std::string& path, absl::string_view why) {
+  return absl::DataLossError(
+      absl::StrCat(path, " is damaged, or 'cadre run' did not write it: ", why));
 }
 
 absl::Status ReadJson(const std::string& path, google::protobuf::Message* message) {
@@ -58,9 +61,9 @@ absl::Status ReadJson(const std::string& path, google::protobuf::Message* messag
   options.ignore_unknown_fields = true;
   const auto parsed = google::protobuf::util::JsonStringToMessage(content, message, options);
   if (parsed.ok()) return absl::OkStatus();
-  // Lines of the file follow the first one.
+  // The message continues with lines of the file.
   const std::string text(parsed.message());
-  return Broken(path, absl::string_view(text).substr(0, text.find('\n')));
+  return BrokenFileError(path, absl::string_view(text).substr(0, text.find('\n')));
 }
 
 absl::StatusOr<std::string> ListPath() {
@@ -68,13 +71,13 @@ absl::StatusOr<std::string> ListPath() {
   return home + "/log_directories";
 }
 
-std::vector<std::string> Remembered(const std::string& path) {
+std::vector<std::string> RememberedDirectories(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxListBytes);
   if (!text.ok()) return {};
   return absl::StrSplit(*text, '\n', absl::SkipEmpty());
 }
 
-// `left_out` has a line for a directory that is there and cannot be read.
+// `left_out` gets a line if the directory exists and cannot be read.
 std::vector<std::string> Subdirectories(const std::string& directory, absl::string_view prefix,
                                         std::vector<std::string>* left_out = nullptr) {
   std::vector<std::string> names;
@@ -89,7 +92,8 @@ std::vector<std::string> Subdirectories(const std::string& directory, absl::stri
   }
   const bool absent = error == std::errc::no_such_file_or_directory;
   if (error && !absent && left_out != nullptr) {
-    left_out->push_back(absl::StrCat("left out: cannot read ", directory, ": ", error.message()));
+    left_out->push_back(absl::StrCat(
+        "the runs in ", directory, " are not shown, because it cannot be read: ", error.message()));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -133,14 +137,14 @@ void FillGenerations(const std::string& directory, v1::JobStatus* status) {
 void RememberLogDirectory(const std::string& log_dir) {
   const absl::StatusOr<std::string> path = ListPath();
   if (!path.ok() || HasControlCharacters(log_dir)) return;
-  std::vector<std::string> all = Remembered(*path);
+  std::vector<std::string> all = RememberedDirectories(*path);
   if (!all.empty() && all[0] == log_dir) return;
   all.erase(std::remove(all.begin(), all.end(), log_dir), all.end());
   all.insert(all.begin(), log_dir);
   if (all.size() > kRememberedDirectories) all.resize(kRememberedDirectories);
   std::string text;
   for (const std::string& one : all) absl::StrAppend(&text, one, "\n");
-  // Whole or not at all, also where two runs begin at once.
+  // Atomically, also if two runs begin at once.
   agent::WriteFile(*path, text).IgnoreError();
 }
 
@@ -149,7 +153,7 @@ std::vector<std::string> KnownLogDirectories() {
   std::vector<std::string> all = {fs::absolute("logs").lexically_normal()};
   const absl::StatusOr<std::string> path = ListPath();
   if (path.ok()) {
-    for (std::string& one : Remembered(*path)) all.push_back(std::move(one));
+    for (std::string& one : RememberedDirectories(*path)) all.push_back(std::move(one));
   }
   for (const std::string& one : all) {
     std::error_code error;
@@ -183,18 +187,18 @@ std::vector<PastRun> RunsIn(const std::string& log_dir, const std::string& job,
 
 void SortNewestFirst(std::vector<PastRun>* runs) {
   std::sort(runs->begin(), runs->end(), [](const PastRun& a, const PastRun& b) {
-    // When it began is what a run's name says.
+    // A run's name is its start time.
     return a.run != b.run ? a.run > b.run : a.job < b.job;
   });
 }
 
 absl::StatusOr<PastRun> ChooseRun(const std::vector<PastRun>& runs, const std::string& which,
                                   absl::TimeZone zone) {
-  if (runs.empty()) return absl::NotFoundError("no run is there");
+  if (runs.empty()) return absl::NotFoundError("there is no run");
   if (which.empty()) return runs.back();
   if (which == "previous") {
     if (runs.size() > 1) return runs[runs.size() - 2];
-    return absl::NotFoundError(absl::StrCat("job ", runs[0].job, " has had one run only"));
+    return absl::NotFoundError(absl::StrCat("job ", runs[0].job, " has had only one run"));
   }
   uint64_t number = 0;
   if (absl::SimpleAtoi(which, &number) && number >= 1 && number <= runs.size()) {
@@ -209,8 +213,8 @@ absl::StatusOr<PastRun> ChooseRun(const std::vector<PastRun>& runs, const std::s
   }
   return absl::NotFoundError(absl::StrCat(
       "job ", runs[0].job, " has no run '", which, "' in ", runs[0].log_dir, ": it has ",
-      Count(runs.size(), "run"), ", the last of ", BeganText(runs.back(), zone),
-      "; --run takes a number from 1 on, 'previous', or when it began"));
+      Count(runs.size(), "run"), ", the last of which began at ", BeganText(runs.back(), zone),
+      "; --run takes a number from 1 on, 'previous', or a start time"));
 }
 
 std::string BeganText(const PastRun& run, absl::TimeZone zone) {
@@ -223,11 +227,12 @@ absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory) {
   const std::string path = directory + "/verdict.json";
   const absl::Status read = ReadJson(path, &verdict);
   if (absl::IsNotFound(read)) {
-    return absl::NotFoundError(
-        absl::StrCat(path, " is not there: the job has not ended yet, or its launcher was killed"));
+    return absl::NotFoundError(absl::StrCat(
+        path, " does not exist: the job has not ended yet, or its launcher was killed"));
   }
   RETURN_IF_ERROR(read);
-  if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return Broken(path, "it has no outcome");
+  if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED)
+    return BrokenFileError(path, "it has no outcome");
   return verdict;
 }
 
@@ -272,7 +277,7 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
   struct stat info;
   if (!opened.ok() || fstat(opened->get(), &info) != 0) {
     return absl::NotFoundError(absl::StrCat(
-        path, " is not there: the rank ran on another machine, or its output was not kept"));
+        path, " does not exist: the rank ran on another machine, or its output was not kept"));
   }
   const auto size = static_cast<uint64_t>(info.st_size);
   v1::ReadLogReply reply;
@@ -289,8 +294,9 @@ absl::StatusOr<v1::ReadLogReply> ReadLogOf(const PastRun& run, const v1::ReadLog
 }
 
 std::string SuspendedText(const PastRun& run) {
-  return absl::StrCat("its launcher, process ", run.suspended, ", is suspended; 'kill -CONT ",
-                      run.suspended, "', or fg in its shell, lets it go on");
+  return absl::StrCat("its launcher (process ", run.suspended,
+                      ") is suspended; resume it with 'kill -CONT ", run.suspended,
+                      "', or with fg in its shell");
 }
 
 std::string RunsTable(const std::vector<PastRun>& runs, size_t most, absl::TimeZone zone,
@@ -301,8 +307,8 @@ std::string RunsTable(const std::vector<PastRun>& runs, size_t most, absl::TimeZ
     const PastRun& run = runs[seen];
     const absl::StatusOr<v1::JobStatus> status = StatusOf(run);
     if (!status.ok()) {
-      left_out->push_back(absl::StrCat("left out: run ", run.number, " of job ", run.job, ": ",
-                                       status.status().message()));
+      left_out->push_back(absl::StrCat("run ", run.number, " of job ", run.job,
+                                       " is not shown: ", status.status().message()));
       continue;
     }
     int64_t took = 0;
@@ -324,6 +330,56 @@ std::string RunsTable(const std::vector<PastRun>& runs, size_t most, absl::TimeZ
     absl::StrAppend(&text, "... and ", runs.size() - seen, " older, --all shows them\n");
   }
   return text;
+}
+
+namespace {
+
+// Replaces the file. Does nothing if the run has no directory on this machine.
+void WriteJson(const std::string& path, const google::protobuf::Message& message) {
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(message, &json).ok()) return;
+  agent::WriteFile(path, absl::StrCat(json, "\n")).IgnoreError();
+}
+
+v1::JobUsage UsageOf(host::CoreThread& core, const std::string& job) {
+  const auto promise = std::make_shared<std::promise<v1::JobUsage>>();
+  std::future<v1::JobUsage> answer = promise->get_future();
+  core.AskUsage(job, [promise](absl::StatusOr<v1::JobUsage> usage) {
+    promise->set_value(usage.ok() ? *std::move(usage) : v1::JobUsage());
+  });
+  return answer.get();
+}
+
+}  // namespace
+
+RunHistory::RunHistory(std::string log_dir, std::string job, Serving serving,
+                       absl::Duration interval)
+    : log_dir_(std::move(log_dir)), job_(std::move(job)), serving_(std::move(serving)) {
+  thread_.emplace(absl::ToChronoNanoseconds(interval), [this] { Write(); });
+}
+
+RunHistory::~RunHistory() {
+  thread_.reset();
+  Write();
+  files_.Drain(kDrainLimit);
+}
+
+void RunHistory::Write() {
+  const auto core = serving_();
+  if (!core.ok()) return;
+  const absl::StatusOr<v1::JobStatus> status = (*core)->Status(job_);
+  if (!status.ok() || status->run().empty()) return;
+  files_.Post([directory = agent::RunDirectory(log_dir_, job_, status->run()),
+               timeline = status->timeline(), ended = status->has_verdict(),
+               usage = UsageOf(**core, job_)] {
+    if (usage.nodes_size() > 0) WriteJson(directory + "/usage.json", usage);
+    const std::string history = directory + "/history.json";
+    if (ended) {
+      unlink(history.c_str());
+    } else {
+      WriteJson(history, timeline);
+    }
+  });
 }
 
 }  // namespace cadre::launcher

@@ -5,9 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "agent/run_files.h"
 #include "base/status_matchers.h"
+#include "launcher/commands/past_run_for_test.h"
 
 namespace cadre::launcher {
 namespace {
@@ -24,24 +27,16 @@ class PastRunsTest : public ::testing::Test {
     ASSERT_NE(mkdtemp(&name[0]), nullptr);
     directory_ = std::filesystem::canonical(name);
     logs_ = directory_ + "/logs";
+    const char* const home = getenv("HOME");
+    if (home != nullptr) home_before_ = home;
     setenv("HOME", name.c_str(), 1);
   }
+  void TearDown() override {
+    unsetenv("HOME");
+    if (home_before_.has_value()) setenv("HOME", home_before_->c_str(), 1);
+  }
   void Run(const std::string& job, const std::string& run, const std::string& message) {
-    const std::string directory = logs_ + "/" + job + "/run_" + run;
-    const std::string rank = directory + "/generation_1/rank_0";
-    std::filesystem::create_directories(rank);
-    std::ofstream(rank + "/stdout.log") << "one\ntwo\n";
-    if (message.empty()) return;
-    v1::Verdict verdict;
-    verdict.set_job(job);
-    verdict.set_run(run);
-    verdict.set_outcome(v1::FAILED);
-    verdict.set_message(message);
-    v1::Timeline timeline;
-    timeline.add_generations()->set_generation(1);
-    timeline.mutable_generations(0)->set_stopped_us(2000000);
-    timeline.mutable_generations(0)->set_world_size(1);
-    ASSERT_OK(agent::WriteVerdict(directory, verdict, timeline));
+    WritePastRun(logs_, job, run, message);
   }
   std::string Chosen(const std::string& which) {
     const auto run = ChooseRun(RunsIn(logs_, "a"), which, absl::UTCTimeZone());
@@ -53,6 +48,7 @@ class PastRunsTest : public ::testing::Test {
   }
 
   std::string directory_, logs_;
+  std::optional<std::string> home_before_;
   std::vector<std::string> left_out_;
 };
 
@@ -70,7 +66,8 @@ TEST_F(PastRunsTest, AreOpenedByNumberAndTime) {
   EXPECT_EQ(Chosen("2026-11-22T01:19:33"), "20261122T011933.123456Z");
   EXPECT_EQ(Chosen("20261122T01"), "20261122T011933.123456Z");
   EXPECT_THAT(Chosen("4"), HasSubstr("job a has no run '4' in "));
-  EXPECT_THAT(Chosen("2025"), HasSubstr("it has 3 runs, the last of 2026-11-23 01:19:33"));
+  EXPECT_THAT(Chosen("2025"),
+              HasSubstr("it has 3 runs, the last of which began at 2026-11-23 01:19:33"));
   EXPECT_EQ(RunsIn(logs_, "").size(), 4u);
   EXPECT_EQ(Table(RunsIn(logs_, "b")),
             "JOB  RUN  BEGAN                OUTCOME  TOOK  REASON\n"
@@ -87,7 +84,7 @@ TEST_F(PastRunsTest, OfALauncherThatWasKilled_TheHistoryIsThere) {
   EXPECT_EQ(StatusOf(run)->timeline().progress(0).step(), 7u);
   EXPECT_EQ(StatusOf(run)->timeline().generations(0).nodes(), 2u);
   std::ofstream(directory + "/history.json") << "{";
-  EXPECT_THAT(std::string(StatusOf(run).status().message()), HasSubstr("history.json is broken"));
+  EXPECT_THAT(std::string(StatusOf(run).status().message()), HasSubstr("history.json is damaged"));
 }
 
 TEST_F(PastRunsTest, TheirFilesSayWhatAServerWould) {
@@ -114,7 +111,7 @@ TEST_F(PastRunsTest, TheirFilesSayWhatAServerWould) {
   EXPECT_TRUE(absl::IsNotFound(ReadLogOf(run, request).status()));
 }
 
-// Its launcher was killed.
+// The run's launcher was killed.
 TEST_F(PastRunsTest, WithoutAVerdictItsOutputIsThereAllTheSame) {
   Run("a", "20261122T011933.123456Z", "");
   const auto status = StatusOf(RunsIn(logs_, "a")[0]);
@@ -146,7 +143,7 @@ TEST_F(PastRunsTest, WhatCannotBeReadIsLeftOutWithAWord) {
   std::filesystem::create_directory(logs_ + "/a/run_20261123T011933.123456Z/verdict.json");
   EXPECT_THAT(Table(RunsIn(logs_, "a")), AllOf(HasSubstr("failed"), Not(HasSubstr("a    2"))));
   ASSERT_EQ(left_out_.size(), 1u);
-  EXPECT_THAT(left_out_[0], AllOf(HasSubstr("left out: run 2 of job a: "), HasSubstr(logs_)));
+  EXPECT_THAT(left_out_[0], AllOf(HasSubstr("run 2 of job a is not shown: "), HasSubstr(logs_)));
 }
 
 TEST_F(PastRunsTest, TheDirectoriesUsedLastAreKnown) {

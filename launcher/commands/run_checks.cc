@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -20,9 +21,10 @@
 #include "absl/strings/strip.h"
 #include "base/own_files.h"
 #include "base/status_macros.h"
-#include "launcher/attach/state_directory.h"
+#include "launcher/attach/server_state.h"
 #include "launcher/environment/program.h"
-#include "launcher/spec/utf8_fields.h"
+#include "launcher/spec/job_spec.h"
+#include "launcher/spec/scalars.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::launcher {
@@ -38,24 +40,26 @@ absl::Status CheckLogDir(const std::string& flag, const std::string& directory,
                          const std::string& job) {
   if (directory.empty()) return absl::OkStatus();
   if (directory[0] != '/') {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": the current directory, below which ", directory,
-                     " is to be, was removed; change to another one"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, ": ", directory,
+        " is relative to the current directory, which was removed; change to another one"));
   }
   const absl::Status made = MakeDirectories(directory);
   if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", made.message()));
   if (access(directory.c_str(), W_OK | X_OK) == 0) {
     if (job.empty()) return absl::OkStatus();
-    // What is missing is made once it is needed; somebody else's is no place for output.
+    // A missing directory is created when it is needed. One that belongs to another user cannot be
+    // used for output.
     const absl::Status own = OpenOwnDirectory(absl::StrCat(directory, "/", job)).status();
     if (own.ok() || errno == ENOENT) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(flag, ": ", own.message()));
   }
   return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write in ", directory, ": ",
-                                                 strerror(errno), "; choose a directory of yours"));
+                                                 strerror(errno),
+                                                 "; choose a directory that you may write to"));
 }
 
-// Before the log directory, which mostly lies in it and would be made.
+// Runs before the log directory is created, which usually is inside the working directory.
 absl::Status CheckWorkingDir(const std::string& directory) {
   struct stat info;
   if (stat(directory.c_str(), &info) == 0) {
@@ -66,7 +70,7 @@ absl::Status CheckWorkingDir(const std::string& directory) {
       absl::StrCat("working_dir: ", strerror(errno), " on this node: ", directory));
 }
 
-// Where it is missing every worker of every restart would say so, and no launcher.
+// If the script is missing, every worker of every restart would report it, and no launcher.
 absl::Status CheckScript(const RunOptions& options) {
   if (options.script.empty()) return absl::OkStatus();
   const std::filesystem::path path =
@@ -77,8 +81,8 @@ absl::Status CheckScript(const RunOptions& options) {
                    path == options.script ? "" : absl::StrCat(" (", path.string(), ")")));
 }
 
-// The interpreter that the user's variable names. That it is missing would be told of a path which
-// the command does not have.
+// Checks the interpreter that PYTHON_EXEC names. If it were missing, the error would be about a
+// path that is not on the command line.
 absl::Status CheckInterpreter(const RunOptions& options) {
   const auto own = options.job.env().find("PYTHON_EXEC");
   const char* const inherited = getenv("PYTHON_EXEC");
@@ -100,28 +104,29 @@ absl::Status CheckInterpreter(const RunOptions& options) {
                    " on this node; expected a Python interpreter: set it to one, or unset it"));
 }
 
-// Why the kernel will say that there is no such file, or that it may not be executed, where one is:
-// what a person would look for next. Empty: no reason is seen.
-std::string WhyNotFound(const v1::JobSpec& job) {
+// Why the kernel will report that a program is missing or not executable although it exists: the
+// cause that a user would look for next. Empty: no reason was found.
+std::string WhyCannotExecute(const v1::JobSpec& job) {
   const std::string& program = job.command(0);
   const std::filesystem::path path = std::filesystem::path(job.working_dir()) / program;
   const bool by_path = absl::StrContains(program, '/');
   std::error_code error;
   if (std::filesystem::is_directory(path, error) && (by_path || !IsOnPath(program, &job))) {
     const bool for_python = std::filesystem::exists(path / "__main__.py", error);
-    return absl::StrCat(program,
-                        for_python ? " is a folder, which Python alone runs: leave --no-python out"
-                                   : " is a folder without __main__.py, the file of it that "
-                                     "Python would run: name a program");
+    return absl::StrCat(
+        program, for_python ? " is a directory, which only Python can run: leave --no-python out"
+                            : " is a directory without __main__.py, which Python would need to run "
+                              "it: name a program");
   }
   if (!std::filesystem::is_regular_file(path, error)) return "";
   if (!by_path) {
     if (IsOnPath(program, &job)) return "";
-    return absl::StrCat(program, " is not on PATH; ./", program, " would be the one that is here");
+    return absl::StrCat(program, " is not on PATH; to run the file that is here, write ./",
+                        program);
   }
   if (access(path.c_str(), X_OK) != 0 && errno == EACCES) {
-    return absl::StrCat(program, " may not be executed: chmod +x ", program,
-                        ", or put what runs it in front, as in 'python3 ", program, "' or 'sh ",
+    return absl::StrCat(program, " is not executable: run chmod +x ", program,
+                        ", or put its interpreter in front, as in 'python3 ", program, "' or 'sh ",
                         program, "'");
   }
   std::string line;
@@ -132,11 +137,12 @@ std::string WhyNotFound(const v1::JobSpec& job) {
   if (words.empty()) return "";
   const std::filesystem::path interpreter = std::filesystem::path(job.working_dir()) / words[0];
   if (access(interpreter.c_str(), F_OK) == 0) return "";
-  return absl::StrCat(program, " is to be run by ", words[0], ", which is not there");
+  return absl::StrCat(program, " names the interpreter ", words[0], ", which does not exist");
 }
 
-// What a server keeps or other nodes hear; a launcher that is alone sends nothing to anybody.
-absl::Status CheckTexts(const RunOptions& options) {
+// Checks the texts that a server keeps or other nodes receive; a launcher without a server sends
+// none.
+absl::Status CheckUtf8Texts(const RunOptions& options) {
   const bool keeps = !options.state_dir.empty() && options.state_dir != kNoStateDir;
   if (options.endpoints.empty() && !keeps) return absl::OkStatus();
   RETURN_IF_ERROR(CheckUtf8Fields(options.job));
@@ -148,23 +154,23 @@ absl::Status CheckTexts(const RunOptions& options) {
   return CheckUtf8Fields(join);
 }
 
-// A program that MPI's launchers start: here each worker is a world of its own for MPI_Init.
-std::string WhyAlone(const RunOptions& options) {
+// The notice for a program that MPI's launchers should start: here MPI_Init gives each worker a
+// world of its own.
+std::string WhyMpiWorldIsOne(const RunOptions& options) {
   const v1::JobSpec& job = options.job;
   const bool one = job.nodes().max() == 1 && job.spares() == 0 &&
                    job.workers_per_node().kind() == v1::WorkersPerNode::COUNT &&
                    job.workers_per_node().count() == 1;
   const std::string& program = options.script.empty() ? job.command(0) : options.script;
   if (one || !CallsMpi(std::filesystem::path(job.working_dir()) / program)) return "";
-  return absl::StrCat(
-      program, options.script.empty() ? " calls MPI_Init" : " imports mpi4py",
-      ", for which each worker is rank 0 of 1: ranks of MPI are started by mpirun alone; RANK and "
-      "WORLD_SIZE say what Cadre started");
+  return absl::StrCat(program, options.script.empty() ? " calls MPI_Init" : " imports mpi4py",
+                      ", which makes each worker rank 0 of a world of 1, because only mpirun "
+                      "starts MPI ranks; use RANK and WORLD_SIZE, which Cadre sets");
 }
 
-// Where nobody asked for logs in this place, they are in one that can be written to.
+// If the user has not chosen a log directory, one that can be written is used.
 absl::Status ChooseLogDir(RunOptions& options) {
-  const bool of_cluster = options.part != 0;
+  const bool of_cluster = options.allocation != 0;
   const std::string logs = options.job.logs().dir();
   const absl::Status checked =
       CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs, options.job.name());
@@ -186,7 +192,7 @@ bool IsOnPath(const std::string& program, const v1::JobSpec* job) {
   std::string path = inherited == nullptr ? "" : inherited;
   if (job != nullptr && job->env().count("PATH") > 0) path = job->env().at("PATH");
   for (const absl::string_view directory : absl::StrSplit(path, ':')) {
-    // An empty entry is the working directory, where the caller has found it.
+    // An empty entry is the working directory, where the caller has found the program.
     if (directory.empty()) return true;
     if (access(absl::StrCat(directory, "/", program).c_str(), X_OK) == 0) return true;
   }
@@ -198,10 +204,10 @@ bool IsForPythonHere(const std::string& program, const std::string& working_dir)
          (absl::StrContains(program, '/') || !IsOnPath(program));
 }
 
-std::string WhyNotHere(const v1::JobSpec& job, const std::string& program) {
+std::string WhyProgramMissing(const v1::JobSpec& job, const std::string& program) {
   const std::filesystem::path path = std::filesystem::path(job.working_dir()) / program;
   std::error_code error;
-  // A macro is filled in for each worker.
+  // A macro has another value for each worker.
   if (absl::StrContains(program, "${") || !std::filesystem::is_directory(job.working_dir(), error))
     return "";
   const bool script = program != job.command(0);
@@ -213,7 +219,7 @@ std::string WhyNotHere(const v1::JobSpec& job, const std::string& program) {
   } else if (!std::filesystem::exists(path, error) && !IsOnPath(program, &job)) {
     return absl::StrCat("program ", program, ": it is neither on PATH nor in ", job.working_dir());
   }
-  return script ? "" : WhyNotFound(job);
+  return script ? "" : WhyCannotExecute(job);
 }
 
 absl::Status CheckDescriptors() {
@@ -229,16 +235,16 @@ absl::Status CheckDescriptors() {
 }
 
 absl::Status CheckNode(RunOptions& options) {
-  const bool of_cluster = options.part != 0;
+  const bool of_cluster = options.allocation != 0;
   if (of_cluster) RETURN_IF_ERROR(CheckWorkingDir(options.job.working_dir()));
   RETURN_IF_ERROR(CheckScript(options));
   RETURN_IF_ERROR(CheckInterpreter(options));
-  const std::string missing = WhyNotFound(options.job);
+  const std::string missing = WhyCannotExecute(options.job);
   if (!missing.empty()) options.notices.push_back(missing);
-  const std::string alone = WhyAlone(options);
+  const std::string alone = WhyMpiWorldIsOne(options);
   if (!alone.empty()) options.notices.push_back(alone);
   options.job.mutable_logs()->set_dir(Absolute(options.job.logs().dir()));
-  RETURN_IF_ERROR(CheckTexts(options));
+  RETURN_IF_ERROR(CheckUtf8Texts(options));
   return ChooseLogDir(options);
 }
 

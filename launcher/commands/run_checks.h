@@ -1,5 +1,5 @@
-// Whether this node has what a job needs: found out before it joins, and not when its first worker
-// is to start.
+// Checks that this node has what a job needs, before it joins and not only when its first worker
+// starts.
 #ifndef CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_
 #define CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_
 
@@ -10,26 +10,27 @@
 
 namespace cadre::launcher {
 
-// Whether PATH, that of the job's workers where there is a job, has a program of this name.
+// Whether PATH (the job's workers' PATH if `job` is given) has a program of this name.
 bool IsOnPath(const std::string& program, const v1::JobSpec* job = nullptr);
 
-// Whether a program, as it is named in that directory, is one for Python though its name does not
-// end in .py. Not one that PATH has: that is another program.
+// Whether a program in that directory is a Python program although its name does not end in .py. A
+// name that is found on PATH is not, because then that program is meant.
 bool IsForPythonHere(const std::string& program, const std::string& working_dir);
 
-// Why a job that is submitted will not find its program, if its nodes have the files that this
-// machine has; empty: it will, or that is not to be seen here. `program`: as the job's file names
-// it, without an interpreter in front.
-std::string WhyNotHere(const v1::JobSpec& job, const std::string& program);
+// Why a submitted job will not find its program if its nodes have the same files as this machine.
+// Empty: it will, or that cannot be decided here. `program` is the program as named in the job's
+// file, without an interpreter.
+std::string WhyProgramMissing(const v1::JobSpec& job, const std::string& program);
 
-// Raises the limit of open files where it is below what a launcher or an agent needs. One line
-// where that cannot be: it would end somewhere on its way.
+// Raises the limit of open files if it is lower than a launcher or an agent needs. Fails, with one
+// line, if it cannot be raised, because the process would run out of descriptors later.
 absl::Status CheckDescriptors();
 
-// The working directory of a cluster's job, the script, and the directory of logs, which is made
-// and from now on is absolute in `options`. INVALID_ARGUMENT. A program that will not be found gets
-// a notice: the worker that cannot start says so too. So does one that calls MPI_Init. Logs that
-// nobody has a place for are elsewhere where they cannot be written here.
+// Checks the working directory of a cluster's job, the script, and the log directory, which is
+// created and becomes absolute in `options`. INVALID_ARGUMENT. A program that will not be found
+// only causes a notice, because the worker that cannot start reports it too; so does a program that
+// calls MPI_Init. If the user chose no log directory and the default cannot be written, another one
+// is used.
 absl::Status CheckNode(RunOptions& options);
 
 }  // namespace cadre::launcher

@@ -33,8 +33,8 @@
 #include "launcher/attach/local_control.h"
 #include "launcher/attach/security.h"
 #include "launcher/environment/endpoint.h"
-#include "launcher/environment/interruptible.h"
-#include "launcher/environment/python.h"
+#include "launcher/environment/program.h"
+#include "launcher/environment/signals.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
 #include "rendezvous/host/core_thread.h"
@@ -48,34 +48,33 @@ namespace {
 
 constexpr char kSsh[] = "ssh -o BatchMode=yes";
 constexpr int kSshFailed = 255;
-// A scheduler's, that the nodes are wanted back.
-constexpr int kWarning = SIGUSR1;
-// A hundred thousand hosts with what may stand beside them.
+// A scheduler's warning that it will take the nodes back.
+constexpr int kPreemptionSignal = SIGUSR1;
+// Enough for a hundred thousand hosts with options.
 constexpr size_t kMaxHostfileBytes = size_t{16} << 20;
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
-// Between two looks whether the job has ended.
-constexpr absl::Duration kLook = absl::Seconds(1);
-// Where the job's state is shown on a terminal.
-constexpr absl::Duration kLiveLook = absl::Milliseconds(200);
+// The interval at which it is checked whether the job has ended.
+constexpr absl::Duration kPollInterval = absl::Seconds(1);
+// The same while the job's state is shown on a terminal.
+constexpr absl::Duration kLivePollInterval = absl::Milliseconds(200);
 constexpr size_t kChunkBytes = 64 << 10;
-// Time for ssh to end once the job has.
+// How long ssh may take to end after the job has.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// Flags that are about this launcher, or that every host gets a value of its own for.
-bool IsOurs(const std::string& flag) {
+// Flags that concern this launcher only, or that have another value on every host.
+bool IsOwnFlag(const std::string& flag) {
   static const auto* const ours =
       new std::set<std::string>{"hostfile",  "ssh-command", "rdzv-endpoint", "token-file",
                                 "node-rank", "node-name",   "rdzv-id",       "job-name"};
   return ours->count(flag) > 0;
 }
 
-// What the workers on other machines get of this command's environment, as people know it of
-// DeepSpeed and of mpirun: what speaks of Cadre, of communication and of Python. Anything else by
-// --env.
+// The environment variables that workers on other machines get, as with DeepSpeed and mpirun: those
+// of Cadre, of communication libraries and of Python. Others need --env.
 constexpr absl::string_view kForwarded[] = {"CADRE_", "PET_",   "NCCL_", "GLOO_",
                                             "UCX_",   "TORCH_", "OMP_",  "PYTHON"};
 
@@ -85,8 +84,8 @@ bool IsForwarded(absl::string_view name) {
                      [&](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
 }
 
-// NAME=value for the shell, each with a space before it. The interpreter is the one that a program
-// would have here, and the folder of a virtual environment or of conda's is the first there, too.
+// NAME=value for the shell, each after a space. The interpreter is the one that a program would
+// have here, and the directory of a virtual or conda environment comes first on PATH there too.
 std::string Variables(const Settings& settings) {
   const std::map<std::string, std::string>& environment = settings.environment();
   std::string line;
@@ -105,7 +104,7 @@ std::string Variables(const Settings& settings) {
   return line;
 }
 
-// Where the job is served, as the hosts reach it, and what they run.
+// The endpoint of the job's server, as the hosts reach it, and what they run.
 struct HostfilePlan {
   std::string cadre;
   std::string working_dir;
@@ -114,17 +113,17 @@ struct HostfilePlan {
   size_t hosts = 1;
 };
 
-// The line for the shell of one host, its `rank` counting from 0: the flags that this launcher was
-// given, with what places the host in the job.
+// The shell command for one host, with its `rank` counted from 0: this launcher's flags, and those
+// that place the host in the job.
 std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
                           const HostfileHost& host, size_t rank) {
   std::string line = absl::StrCat("cd ", Quoted(plan.working_dir), " && exec env",
                                   Variables(settings), " ", Quoted(plan.cadre), " run");
   for (const Flag& flag : RunFlags()) {
     const auto given = parsed.flags.find(flag.name);
-    if (given == parsed.flags.end() || IsOurs(flag.name)) continue;
+    if (given == parsed.flags.end() || IsOwnFlag(flag.name)) continue;
     for (std::string value : given->second) {
-      // A variable of this machine's.
+      // A variable of this machine.
       if (flag.name == "env" && !absl::StrContains(value, '=')) {
         absl::StrAppend(&value, "=", settings.environment().at(value));
       }
@@ -132,10 +131,13 @@ std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const 
                       flag.value.empty() ? "" : absl::StrCat("=", Quoted(value)));
     }
   }
-  if (!settings.Get("nnodes").has_value() && !settings.Get("spec").has_value()) {
+  const bool nodes_given = settings.Get("nnodes").has_value() || SetsProperty(settings, "nodes");
+  if (!nodes_given && !settings.Get("spec").has_value()) {
     absl::StrAppend(&line, " --nnodes=", plan.hosts);
   }
-  if (host.slots > 0 && !settings.Get("nproc-per-node").has_value()) {
+  const bool workers_given =
+      settings.Get("nproc-per-node").has_value() || SetsProperty(settings, "workers_per_node");
+  if (host.slots > 0 && !workers_given) {
     absl::StrAppend(&line, " --nproc-per-node=", host.slots);
   }
   absl::StrAppend(&line, " --rdzv-endpoint=", Quoted(plan.endpoint), " --node-rank=", rank,
@@ -146,25 +148,25 @@ std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const 
   return line;
 }
 
-// One ssh and the launcher at its other end; or the launcher itself, where the host is this one.
+// One ssh with the launcher at its other end; or the launcher itself if the host is this machine.
 struct Remote {
   HostfileHost host;
   bool here = false;
   pid_t pid = -1;
   int pidfd = -1;
-  // Its standard input; kept open while the job runs.
+  // Its standard input, kept open while the job runs.
   int input = -1;
-  // What it says, where that goes through this launcher: standard output and error.
+  // Its standard output and error, if they pass through this launcher.
   struct Stream {
     ScopedFd pipe;
-    std::string rest;  // a line that has not ended
+    std::string rest;  // an incomplete line
   };
   Stream output, errors;
   int status = 0;
 };
 
-// For what the process will write there. False: errno says why.
-bool LayPipe(posix_spawn_file_actions_t* files, int fd, ScopedFd* write_end, ScopedFd* read_end) {
+// Makes a pipe for what the process writes to `fd`. False: it failed with errno.
+bool MakePipe(posix_spawn_file_actions_t* files, int fd, ScopedFd* write_end, ScopedFd* read_end) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   read_end->Reset(ends[0]);
@@ -174,7 +176,7 @@ bool LayPipe(posix_spawn_file_actions_t* files, int fd, ScopedFd* write_end, Sco
   return true;
 }
 
-// `captured`: what it says comes to this launcher.
+// `captured`: its output passes through this launcher.
 absl::Status StartRemote(const std::vector<std::string>& argv, const std::string& token,
                          bool captured, Remote& remote) {
   int input[2];
@@ -182,14 +184,15 @@ absl::Status StartRemote(const std::vector<std::string>& argv, const std::string
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, input[0], STDIN_FILENO);
-  // Kept until the process has them.
+  // These must stay open until the process has been started.
   ScopedFd output, errors;
-  const bool laid = !captured || (LayPipe(&files, STDOUT_FILENO, &output, &remote.output.pipe) &&
-                                  LayPipe(&files, STDERR_FILENO, &errors, &remote.errors.pipe));
-  const int laying_error = errno;
+  const bool has_pipes =
+      !captured || (MakePipe(&files, STDOUT_FILENO, &output, &remote.output.pipe) &&
+                    MakePipe(&files, STDERR_FILENO, &errors, &remote.errors.pipe));
+  const int pipe_error = errno;
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  // Ctrl-C is for this launcher: it ends the job in order, and ssh then ends by itself.
+  // Ctrl-C is handled by this launcher: it ends the job in order, and ssh then ends by itself.
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   sigset_t signals;
@@ -200,9 +203,9 @@ absl::Status StartRemote(const std::vector<std::string>& argv, const std::string
   std::vector<char*> pointers;
   for (const std::string& argument : argv) pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);
-  const int error =
-      laid ? posix_spawnp(&remote.pid, pointers[0], &files, &attributes, pointers.data(), environ)
-           : laying_error;
+  const int error = has_pipes ? posix_spawnp(&remote.pid, pointers[0], &files, &attributes,
+                                             pointers.data(), environ)
+                              : pipe_error;
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   close(input[0]);
@@ -211,7 +214,7 @@ absl::Status StartRemote(const std::vector<std::string>& argv, const std::string
   remote.pidfd = static_cast<int>(syscall(SYS_pidfd_open, remote.pid, 0));
   if (remote.pidfd < 0) return absl::ErrnoToStatus(errno, "pidfd_open");
   const std::string line = token + "\n";
-  // A pipe takes a line at once; ssh that has died already is seen by its end.
+  // A pipe has room for a line; if ssh has died already, its end is noticed elsewhere.
   [[maybe_unused]] const ssize_t written = write(remote.input, line.data(), line.size());
   return absl::OkStatus();
 }
@@ -237,17 +240,17 @@ class HostsRun {
     return StartRemote(argv, token, display_ != nullptr, remotes_.back());
   }
 
-  // Until all have ended.
+  // Waits until all have ended.
   int Wait() {
     sigset_t signals;
     sigemptyset(&signals);
     for (const int signal : options_.signals) sigaddset(&signals, signal);
-    sigaddset(&signals, kWarning);
+    sigaddset(&signals, kPreemptionSignal);
     signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     while (Running() > 0) {
       std::vector<pollfd> fds = {{signals_, POLLIN, 0}};
       for (const Remote& remote : remotes_) fds.push_back({remote.pidfd, POLLIN, 0});
-      const absl::Duration look = display_ != nullptr ? kLiveLook : kLook;
+      const absl::Duration interval = display_ != nullptr ? kLivePollInterval : kPollInterval;
       if (display_ != nullptr && display_->TakesLines()) {
         for (const Remote& remote : remotes_) {
           for (const Remote::Stream* stream : {&remote.output, &remote.errors}) {
@@ -256,8 +259,8 @@ class HostsRun {
         }
       }
       const int ready =
-          poll(fds.data(), fds.size(), static_cast<int>(look / absl::Milliseconds(1)));
-      EndWithTheJob(MonoNow());
+          poll(fds.data(), fds.size(), static_cast<int>(interval / absl::Milliseconds(1)));
+      EndLateHosts(MonoNow());
       Show();
       if (ready < 0) continue;
       signalfd_siginfo info;
@@ -265,13 +268,13 @@ class HostsRun {
         OnSignal(static_cast<int>(info.ssi_signo));
       }
       for (size_t i = 0; i < remotes_.size(); ++i) {
-        if (fds[i + 1].revents != 0) OnEnd(remotes_[i]);
+        if (fds[i + 1].revents != 0) OnHostEnded(remotes_[i]);
       }
     }
     if (display_ != nullptr) display_->Finish({});
     const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
-    if (!missing_ && job.ok() && job->has_verdict()) return job->verdict().exit_status();
-    if (cancelled_ == kWarning) return kExitTryLater;
+    if (!too_few_hosts_ && job.ok() && job->has_verdict()) return job->verdict().exit_status();
+    if (cancelled_ == kPreemptionSignal) return kExitTryLater;
     if (cancelled_ > 0) return kExitSignalBase + cancelled_;
     return status_;
   }
@@ -282,14 +285,14 @@ class HostsRun {
                          [](const Remote& remote) { return remote.pidfd >= 0; });
   }
 
-  // What the launchers have said, and how the job is now.
+  // Shows what the remote launchers have printed, and the state of the job.
   void Show() {
     if (display_ == nullptr) return;
     for (Remote& remote : remotes_) {
       if (display_->TakesLines()) ShowLines(remote);
     }
     const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
-    // Once it has ended they say how.
+    // Once the job has ended, the remote launchers print how.
     if (job.ok() && !job->has_verdict()) display_->Status(*job, {});
   }
 
@@ -312,8 +315,9 @@ class HostsRun {
     }
   }
 
-  // What is there now: what it has started in its turn may keep the pipes open.
-  void ShowLastWords(Remote& remote) {
+  // Shows what is in the pipes now. It does not wait for their end, because processes that the
+  // launcher started may keep them open.
+  void ShowRemainingOutput(Remote& remote) {
     for (Remote::Stream* stream : {&remote.output, &remote.errors}) {
       for (int left = 0; stream->pipe.ok();) {
         if (ioctl(stream->pipe.get(), FIONREAD, &left) != 0 || left == 0) break;
@@ -323,9 +327,9 @@ class HostsRun {
     }
   }
 
-  // A launcher that came ends by itself; an ssh that hangs, or a shell that waits for input, does
-  // not.
-  void EndWithTheJob(MonoTime now) {
+  // A launcher that has joined ends by itself; an ssh that hangs, or a shell that waits for input,
+  // does not.
+  void EndLateHosts(MonoTime now) {
     if (!ended_at_.has_value() && JobHasEnded()) ended_at_ = now;
     if (!ended_at_.has_value() || now < *ended_at_ + kEndTimeout) return;
     const int signal = now < *ended_at_ + 2 * kEndTimeout ? SIGTERM : SIGKILL;
@@ -336,7 +340,7 @@ class HostsRun {
 
   void OnSignal(int signal) {
     const bool again = cancelled_ > 0;
-    const bool warning = signal == kWarning;
+    const bool warning = signal == kPreemptionSignal;
     if (warning && again) return;
     cancelled_ = signal;
     const bool known =
@@ -346,7 +350,7 @@ class HostsRun {
                     warning ? v1::PREEMPTED : v1::CANCELLED)
             .ok();
     if (known && !again) return;
-    // No launcher has come so far, or the user does not want to wait.
+    // No launcher has joined yet, or the user does not want to wait.
     for (const Remote& remote : remotes_) {
       if (remote.pidfd >= 0) kill(remote.pid, again ? SIGKILL : SIGTERM);
     }
@@ -357,10 +361,10 @@ class HostsRun {
     return job.ok() && job->has_verdict();
   }
 
-  void OnEnd(Remote& remote) {
+  void OnHostEnded(Remote& remote) {
     int status = 0;
     if (waitpid(remote.pid, &status, 0) != remote.pid) return;
-    if (display_ != nullptr) ShowLastWords(remote);
+    if (display_ != nullptr) ShowRemainingOutput(remote);
     close(remote.pidfd);
     remote.pidfd = -1;
     remote.status = ExitStatusOfWait(status);
@@ -371,11 +375,11 @@ class HostsRun {
     if (status_ == 0) status_ = ssh_failed ? kExitUnavailable : remote.status;
     if (JobHasEnded()) return;
     say_(absl::StrCat("host ", remote.host.name, " ended with status ", remote.status,
-                      too_early    ? ", but the job has not: did ssh run another command there?"
+                      too_early ? ", but the job has not ended: did ssh run another command there?"
                       : ssh_failed ? ": ssh could not reach it or run cadre there"
                                    : ""));
     if (Running() >= options_.job.nodes().min()) return;
-    missing_ = true;
+    too_few_hosts_ = true;
     if (core_.Cancel(options_.job.name(), absl::StrCat("host ", remote.host.name, " is missing"), 0)
             .ok()) {
       return;
@@ -393,14 +397,14 @@ class HostsRun {
   int signals_ = -1;
   int cancelled_ = 0;
   // Too few hosts were left.
-  bool missing_ = false;
-  // Of the first host that failed.
+  bool too_few_hosts_ = false;
+  // The status of the first host that failed.
   int status_ = 0;
   std::optional<MonoTime> ended_at_;
 };
 
-// What starts the launcher of a host: this one, as MPI's launchers do, where the host is this
-// machine and this user's. That needs no ssh to oneself.
+// Whether a host's launcher is started directly, as MPI's launchers do: the host is this machine
+// and the user is the same, so that no ssh to oneself is needed.
 bool StartsHere(const HostfileHost& host) {
   const Interruptible wait;
   const absl::StatusOr<ResolvedEndpoint> at = Resolve({host.name, 1});
@@ -411,7 +415,7 @@ bool StartsHere(const HostfileHost& host) {
          (entry != nullptr && host.destination.substr(0, user) == entry->pw_name);
 }
 
-// Where this machine is reached from the hosts: loopback only when all of them are this machine.
+// The address at which the hosts reach this machine: loopback only if all of them are this machine.
 absl::StatusOr<std::string> ServingAddress(const std::vector<HostfileHost>& hosts) {
   const Interruptible wait;
   std::string address = "127.0.0.1";
@@ -454,18 +458,19 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                                FoundToken{listen.token}, at.loopback));
   CoreConfig config = host::NewCoreConfig();
   config.only_job = options.job.name();
-  // A host that ssh reaches late does not begin what the others have ended.
+  // A host that ssh reaches late must not begin the job again after it has ended.
   config.runs_once = true;
   host::CoreThread core(config);
   ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
                    service::Server::Start(listen, core));
   std::error_code error;
   const std::string log_dir = options.job.logs().dir();
-  // The user's commands on this machine find the job; its files where the hosts share them.
+  // Lets the user's commands on this machine find the job, and also its files if the hosts share
+  // them.
   const std::unique_ptr<LocalControl> control = LocalControl::Start(
       log_dir.empty() ? "" : std::filesystem::absolute(log_dir, error).lexically_normal().string(),
       options.job.name(),
-      // Not the reader's to delete.
+      // This function owns the core.
       [&core] { return std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core); });
   HostfilePlan plan;
   plan.cadre = std::filesystem::read_symlink("/proc/self/exe", error).string();

@@ -1,5 +1,5 @@
-// cadre run --hostfile: serves the rendezvous here and starts a launcher on every host of the file
-// over ssh, or by itself where a host is this machine. Each gets the job's token on its standard
+// cadre run --hostfile: serves the rendezvous here and starts a launcher on every host of the file,
+// over ssh or directly if the host is this machine. Each gets the job's token on its standard
 // input.
 #ifndef CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_
 #define CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_
@@ -10,18 +10,18 @@
 
 #include "absl/status/statusor.h"
 #include "agent/display.h"
-#include "launcher/environment/hostfile.h"
+#include "launcher/environment/host_list.h"
 #include "launcher/flags/command.h"
 #include "launcher/flags/run_options.h"
 #include "launcher/flags/settings.h"
 
 namespace cadre::launcher {
 
-// Blocks until the job has ended on all hosts; the exit status. The signals of
-// `options` must be blocked: they end the job. `display`: draws the job's state below what all
-// hosts say, so all of it goes through this launcher; null: they write it themselves. `say` takes
-// lines for people. INVALID_ARGUMENT: a host or the ssh command makes no sense; other errors: the
-// rendezvous or ssh could not be started.
+// Blocks until the job has ended on all hosts, and returns the exit status. The signals of
+// `options` must be blocked; they end the job. `display` draws the job's state below the output of
+// all hosts, which then passes through this launcher; null: the launchers write it themselves.
+// `say` prints lines for the user. INVALID_ARGUMENT: a host or the ssh command is not valid; other
+// errors: the rendezvous or ssh could not be started.
 absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                const RunOptions& options, const std::vector<HostfileHost>& hosts,
                                agent::Display* display,

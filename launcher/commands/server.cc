@@ -1,4 +1,4 @@
-// cadre server: serves jobs until it is told to end.
+// cadre server: serves jobs until it is stopped.
 #include "rendezvous/service/server.h"
 
 #include <signal.h>
@@ -17,13 +17,13 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/attach/attach.h"
-#include "launcher/attach/etcd.h"
-#include "launcher/attach/http.h"
-#include "launcher/attach/state_directory.h"
+#include "launcher/attach/etcd_flags.h"
+#include "launcher/attach/http_flag.h"
+#include "launcher/attach/server_state.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/environment/endpoint.h"
-#include "launcher/environment/interruptible.h"
+#include "launcher/environment/signals.h"
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
 #include "rendezvous/host/core_thread.h"
@@ -39,29 +39,30 @@ constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 
 std::vector<Flag> Flags() {
   return {
-      {"host", "ADDRESS", "Where to listen [127.0.0.1]."},
-      {"port", "PORT", "Likewise; 0 for one that is free [29400]."},
-      {"token-file", "FILE", "What callers must carry; needed off loopback."},
+      {"host", "ADDRESS", "Address to listen on [127.0.0.1]."},
+      {"port", "PORT", "Port to listen on; 0 for a free one [29400]."},
+      {"token-file", "FILE", "Token that clients must have; required off loopback."},
       {"state-dir", "DIR",
-       "Where the state outlives the server; 'none' for nowhere "
+       "Directory that keeps the state across restarts, or 'none' "
        "[~/.local/state/cadre/server-PORT]."},
       {"etcd", "URL[,...]",
        "Keep the state in this etcd, shared with other servers, of which one leads."},
-      {"etcd-prefix", "PREFIX", "What its keys begin with [/cadre/server/]."},
+      {"etcd-prefix", "PREFIX", "Prefix of the keys in etcd [/cadre/server/]."},
       {"etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem and key.pem in DIR."},
       {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."},
       {"insecure", "", "Serve clear text as well, also off loopback."},
-      {"http", "HOST[:PORT]", "Dashboard and metrics there [nowhere; port 29480]."},
-      {"log-dir", "DIR", "The jobs' log directory, where this machine has it, to show output."}};
+      {"http", "HOST[:PORT]", "Serve the dashboard and metrics there [not served; port 29480]."},
+      {"log-dir", "DIR",
+       "The jobs' log directory, if this machine has it, so that the dashboard shows output."}};
 }
 
 absl::StatusOr<std::string> StateDir(const Settings& settings, int port) {
   if (const std::optional<Setting> given = settings.Get("state-dir")) {
     if (!given->value.empty()) return given->value;
     return absl::InvalidArgumentError(
-        absl::StrCat(given->origin, ": expected a directory, or none for nowhere, got ''"));
+        absl::StrCat(given->origin, ": expected a directory, or 'none', got ''"));
   }
-  // A port that is another one each time says nothing about whose state it is.
+  // A random port does not identify a state.
   if (port == 0) return std::string(kNoStateDir);
   return DefaultStateDir(port);
 }
@@ -76,64 +77,65 @@ int WaitForSignal() {
   return received;
 }
 
-// The flags, read.
-struct Asked {
+// The parsed flags.
+struct ServerSetup {
   service::ServerOptions listen;
   // As the user wrote it.
   std::string host;
   std::string state_dir;
   std::optional<log::EtcdOptions> etcd;
   std::optional<web::DashboardOptions> http;
-  // What crosses the network may be in clear, because --insecure said so.
+  // --insecure was given: network traffic may be in clear text.
   bool insecure = false;
 };
 
-absl::StatusOr<Asked> Read(const Settings& settings) {
+absl::StatusOr<ServerSetup> Read(const Settings& settings) {
   const Interruptible wait;
-  Asked asked;
+  ServerSetup setup;
   const std::string port_text = settings.GetOr("port", absl::StrCat(kDefaultRendezvousPort));
   const absl::StatusOr<uint32_t> port = ParseCount(port_text);
   if (!port.ok() || *port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("--port: expected a port from 0 to 65535, got '", port_text, "'"));
   }
-  asked.listen.port = static_cast<int>(*port);
-  asked.host = HostIn(settings.GetOr("host", "127.0.0.1"));
-  const absl::StatusOr<ResolvedEndpoint> at = Resolve({asked.host, asked.listen.port});
+  setup.listen.port = static_cast<int>(*port);
+  setup.host = HostIn(settings.GetOr("host", "127.0.0.1"));
+  const absl::StatusOr<ResolvedEndpoint> at = Resolve({setup.host, setup.listen.port});
   if (!at.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--host: ", at.status().message(),
-                     absl::StrContains(asked.host, ':') ? "; a port goes into --port" : ""));
+                     absl::StrContains(setup.host, ':') ? "; give the port with --port" : ""));
   }
-  asked.listen.host = at->address;
+  setup.listen.host = at->address;
   const std::string token_file = settings.GetOr("token-file", "");
   if (*port == 0 && token_file.empty()) {
     return absl::InvalidArgumentError(
-        "--port 0 needs --token-file: the shared token is kept by port");
+        "--port 0 needs --token-file, because the token that your processes share is stored by "
+        "port");
   }
   ASSIGN_OR_RETURN(const FoundToken token,
-                   FindToken(token_file, asked.host, asked.listen.port, at->loopback));
+                   FindToken(token_file, setup.host, setup.listen.port, at->loopback));
   ASSIGN_OR_RETURN(const bool insecure, settings.Switch("insecure"));
   ASSIGN_OR_RETURN(const rpc::TransportSecurity security,
                    SecurityOf(settings.GetOr("tls-dir", ""), insecure, token, at->loopback));
-  asked.listen.security = ForServer(security, token);
-  asked.listen.token = token.token;
-  asked.listen.token_file = token.file;
-  asked.insecure = insecure && !at->loopback;
+  setup.listen.security = ForServer(security, token);
+  setup.listen.token = token.token;
+  setup.listen.token_file = token.file;
+  setup.insecure = insecure && !at->loopback;
   const std::string http = settings.GetOr("http", "");
   if (!http.empty()) {
-    ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file.empty() ? "" : token.token,
-                                          asked.listen.security.tls_dir));
-    asked.http->log_dir = settings.GetOr("log-dir", "");
+    ASSIGN_OR_RETURN(setup.http, ReadHttp(http, token_file.empty() ? "" : token.token,
+                                          setup.listen.security.tls_dir));
+    setup.http->log_dir = settings.GetOr("log-dir", "");
   }
-  ASSIGN_OR_RETURN(asked.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));
-  if (asked.etcd.has_value()) return asked;
-  ASSIGN_OR_RETURN(asked.state_dir, StateDir(settings, asked.listen.port));
-  return asked;
+  ASSIGN_OR_RETURN(setup.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));
+  if (setup.etcd.has_value()) return setup;
+  ASSIGN_OR_RETURN(setup.state_dir, StateDir(settings, setup.listen.port));
+  return setup;
 }
 
-// In the order of construction: who serves ends first, the core last.
-struct Served {
+// Destroyed in reverse order: dashboard and server first, the core last.
+struct RunningServer {
   std::unique_ptr<host::CoreThread> core;
   std::unique_ptr<service::Server> server;
   std::unique_ptr<service::Replica> replica;
@@ -142,48 +144,50 @@ struct Served {
   std::string state;
 };
 
-absl::Status StartAlone(const Asked& asked, const host::LogFunction& log, Served* serving) {
+absl::Status StartSingleServer(const ServerSetup& setup, const host::LogFunction& log,
+                               RunningServer* running) {
   const CoreConfig config = host::NewCoreConfig();
-  ASSIGN_OR_RETURN(log::OpenedLog state, OpenState(asked.state_dir, config));
-  serving->state = asked.state_dir == kNoStateDir
+  ASSIGN_OR_RETURN(log::OpenedLog state, OpenState(setup.state_dir, config));
+  running->state = setup.state_dir == kNoStateDir
                        ? ", keeping no state"
-                       : absl::StrCat(", state in ", asked.state_dir, " (",
+                       : absl::StrCat(", state in ", setup.state_dir, " (",
                                       Count(state.records.size(), "record"), ")");
-  serving->core = std::make_unique<host::CoreThread>(config, log, std::move(state));
-  ASSIGN_OR_RETURN(serving->server, service::Server::Start(asked.listen, *serving->core));
+  running->core = std::make_unique<host::CoreThread>(config, log, std::move(state));
+  ASSIGN_OR_RETURN(running->server, service::Server::Start(setup.listen, *running->core));
   return absl::OkStatus();
 }
 
-absl::Status StartReplica(const Asked& asked, const host::LogFunction& log, Served* serving) {
-  serving->state = absl::StrCat(", state in etcd under ", asked.etcd->prefix);
-  ASSIGN_OR_RETURN(serving->server,
-                   service::Server::Start(asked.listen, std::shared_ptr<host::CoreThread>()));
+absl::Status StartReplica(const ServerSetup& setup, const host::LogFunction& log,
+                          RunningServer* running) {
+  running->state = absl::StrCat(", state in etcd under ", setup.etcd->prefix);
+  ASSIGN_OR_RETURN(running->server,
+                   service::Server::Start(setup.listen, std::shared_ptr<host::CoreThread>()));
   service::ReplicaOptions replica;
-  replica.etcd = *asked.etcd;
-  const bool anywhere = asked.listen.host == "0.0.0.0" || asked.listen.host == "::";
-  replica.address = service::HostPort(anywhere ? HostName() : asked.host, serving->server->port());
+  replica.etcd = *setup.etcd;
+  const bool anywhere = setup.listen.host == "0.0.0.0" || setup.listen.host == "::";
+  replica.address = service::HostPort(anywhere ? HostName() : setup.host, running->server->port());
   replica.core = host::NewCoreConfig();
   replica.log = log;
-  replica.wrap = Wrapped;
-  ASSIGN_OR_RETURN(serving->replica, service::Replica::Start(replica, *serving->server));
+  replica.wrap = WrapLog;
+  ASSIGN_OR_RETURN(running->replica, service::Replica::Start(replica, *running->server));
   return absl::OkStatus();
 }
 
 absl::Status StartDashboard(web::DashboardOptions options, const host::LogFunction& log,
-                            Served* serving) {
-  options.token_now = [server = serving->server.get()] { return server->token(); };
-  ASSIGN_OR_RETURN(serving->dashboard,
+                            RunningServer* running) {
+  options.token_now = [server = running->server.get()] { return server->token(); };
+  ASSIGN_OR_RETURN(running->dashboard,
                    web::Dashboard::Start(
-                       options, [server = serving->server.get()] { return server->Serving(); }));
-  log(absl::StrCat("dashboard at ", HttpAddress(options, *serving->dashboard)));
+                       options, [server = running->server.get()] { return server->Serving(); }));
+  log(absl::StrCat("dashboard at ", HttpAddress(options, *running->dashboard)));
   return absl::OkStatus();
 }
 
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "server", Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
-  absl::StatusOr<Asked> asked = Read(*settings);
-  if (!asked.ok()) return Fail(kExitUsage, asked.status().message());
+  absl::StatusOr<ServerSetup> setup = Read(*settings);
+  if (!setup.ok()) return Fail(kExitUsage, setup.status().message());
   rpc::QuietGrpcLog();
   OutputWriter writer;
   const auto log = [&writer](const std::string& line) {
@@ -191,29 +195,29 @@ int Run(const Parsed& parsed) {
                                                   absl::LocalTimeZone()),
                                  EscapeControl(line), "\n"));
   };
-  asked->listen.log = log;
-  if (asked->insecure) log(kServesClearNotice);
-  // A port in use is the clearer message where the state is in use with it.
-  absl::Status started = service::CheckListen(asked->listen.host, asked->listen.port);
-  Served serving;
+  setup->listen.log = log;
+  if (setup->insecure) log(kServesClearNotice);
+  // Checked first, because "port in use" is the clearer message if the state is in use too.
+  absl::Status started = service::CheckListen(setup->listen.host, setup->listen.port);
+  RunningServer running;
   if (started.ok()) {
-    started = asked->etcd.has_value() ? StartReplica(*asked, log, &serving)
-                                      : StartAlone(*asked, log, &serving);
+    started = setup->etcd.has_value() ? StartReplica(*setup, log, &running)
+                                      : StartSingleServer(*setup, log, &running);
   }
-  if (started.ok() && asked->http.has_value()) {
-    started = StartDashboard(*asked->http, log, &serving);
+  if (started.ok() && setup->http.has_value()) {
+    started = StartDashboard(*setup->http, log, &running);
   }
   if (!started.ok()) {
     return Fail(absl::IsInvalidArgument(started) ? kExitUsage : kExitUnavailable,
                 started.message());
   }
-  log(absl::StrCat("serving at ", service::HostPort(asked->host, serving.server->port()),
-                   serving.state));
+  log(absl::StrCat("serving at ", service::HostPort(setup->host, running.server->port()),
+                   running.state));
   const int signal = WaitForSignal();
   log(absl::StrCat("received signal ", signal, ", ending"));
-  if (serving.dashboard != nullptr) serving.dashboard->Finish(kHttpFinishTimeout);
-  serving.replica.reset();
-  serving.server->Shutdown(signal == SIGQUIT ? absl::ZeroDuration() : kDrainTimeout);
+  if (running.dashboard != nullptr) running.dashboard->Finish(kHttpFinishTimeout);
+  running.replica.reset();
+  running.server->Shutdown(signal == SIGQUIT ? absl::ZeroDuration() : kDrainTimeout);
   writer.Flush(absl::Seconds(2));
   return 0;
 }

@@ -1,5 +1,5 @@
-// cadre token new: makes the secret that a job's nodes share, or from a cluster's a user's or a
-// read-only one.
+// cadre token new: creates the secret that a job's nodes share, or derives a user's or a read-only
+// token from a cluster's.
 #include "base/token.h"
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "agent/cluster/part_start.h"
+#include "agent/cluster/users.h"
 #include "base/bearer_token.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -27,28 +27,29 @@ constexpr uint32_t kDaysMax = 3650;
 std::vector<Flag> Flags() {
   return {
       {"force", "", "Replace FILE where it exists."},
-      {"user", "NAME", "A token of this user, who may submit, cancel and read own jobs alone."},
-      {"read-only", "", "A token that shows jobs, nodes and metrics, and changes nothing."},
-      {"token-file", "FILE", "The cluster's token, from which those are made."},
-      {"days", "N", "How long they are good [30]."},
+      {"user", "NAME",
+       "Make a token with which this user may submit, cancel and read only their own jobs."},
+      {"read-only", "", "Make a token that may read jobs, nodes and metrics, and change nothing."},
+      {"token-file", "FILE", "The cluster's token, from which those two are made."},
+      {"days", "N", "Days until those two expire [30]."},
       {"server", "HOST[:PORT][,...]", "The server that it is for [127.0.0.1:29400]."},
       {"tls-dir", "DIR", "Mutual TLS with it, with ca.pem, cert.pem and key.pem in DIR."},
       {"insecure", "", "Ask it in clear text, also off loopback."},
       {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
 }
 
-// A token, and what is said of it; nothing where it is a secret with no owner.
-struct Made {
+// A token, and a description of it; empty for a secret without an owner.
+struct NewToken {
   std::string token;
-  std::string words;
+  std::string description;
 };
 
-// Root's jobs may do anything wherever they run. Other users may be the nodes' alone.
+// Root's jobs may do anything wherever they run. Other users may exist on the nodes only.
 absl::Status CheckUser(const std::string& name, bool root_too) {
   if (!IsUserName(name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--user: '", name,
-                     "' is no user's name: use 1 to 64 letters, digits, '.', '-', '_' and '@'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--user: '", name,
+        "' is not a valid user name: use 1 to 64 letters, digits, '.', '-', '_' and '@'"));
   }
   const absl::StatusOr<agent::UserEntry> user = agent::FindUser(name);
   if (name == kRoot || (user.ok() && user->uid == 0)) {
@@ -59,13 +60,13 @@ absl::Status CheckUser(const std::string& name, bool root_too) {
                      "runs root's (--user root); add --allow-root if that is meant"));
   }
   if (!user.ok()) {
-    Fail(0, absl::StrCat("--user ", name, ": ", user.status().message(),
-                         "; the token is good where the nodes have that user"));
+    Notice(absl::StrCat("--user ", name, ": ", user.status().message(),
+                        "; the token works on nodes that have that user"));
   }
   return absl::OkStatus();
 }
 
-// The cluster's own token.
+// Reads the cluster's own token.
 absl::StatusOr<std::string> ReadSecret(const std::string& file) {
   absl::StatusOr<std::string> secret = ReadTokenFile(file);
   if (!secret.ok()) {
@@ -74,8 +75,8 @@ absl::StatusOr<std::string> ReadSecret(const std::string& file) {
   for (const char* kind : {"user:", "read:", "part:"}) {
     if (!absl::StartsWith(*secret, kind)) continue;
     return absl::InvalidArgumentError(
-        "--token-file: this token was made from the cluster's; others are made from the cluster's "
-        "own");
+        "--token-file: this token was itself made from the cluster's token; name the cluster's own "
+        "token");
   }
   return secret;
 }
@@ -90,35 +91,36 @@ absl::StatusOr<absl::Time> EndOf(const Parsed& parsed) {
       absl::StrCat("--days: expected a number from 1 to ", kDaysMax, ", got '", *given, "'"));
 }
 
-// Which state of the server a token is made for, the server says.
+// Asks the server for which state the token must be made.
 absl::StatusOr<uint64_t> AskServerId(const Parsed& parsed) {
   ASSIGN_OR_RETURN(const Settings settings, ClientSettings(parsed, Flags()));
   ASSIGN_OR_RETURN(const auto client, ControlClient::Connect(settings));
   const absl::StatusOr<v1::ListNodesReply> reply = client->Nodes();
   if (!reply.ok()) {
     return absl::Status(reply.status().code(),
-                        absl::StrCat("a token is made for the state that a server has, and it "
-                                     "cannot be asked: ",
+                        absl::StrCat("a token is valid for the state of one server, and that "
+                                     "server cannot be asked for its id: ",
                                      reply.status().message()));
   }
   if (reply->has_server_id()) return reply->server_id();
   return absl::UnavailableError(
-      "the server is of an earlier version, which cannot say what a token is made for: update it");
+      "the server runs an earlier version of Cadre, which cannot tell the id of its state: upgrade "
+      "the server");
 }
 
-absl::StatusOr<Made> Make(const Parsed& parsed) {
+absl::StatusOr<NewToken> Make(const Parsed& parsed) {
   const bool user = parsed.Has("user"), reader = parsed.Has("read-only");
   if (parsed.Has("allow-root") && !user) {
-    return absl::InvalidArgumentError("--allow-root is for --user");
+    return absl::InvalidArgumentError("--allow-root needs --user");
   }
   if (user && reader) {
     return absl::InvalidArgumentError(
-        "--read-only: such a token is no user's; give this or --user, not both");
+        "--read-only: a read-only token belongs to no user; leave out --read-only or --user");
   }
   if (!user && !reader && !parsed.Has("token-file")) {
-    if (!parsed.Has("days")) return Made{RandomToken(), ""};
+    if (!parsed.Has("days")) return NewToken{RandomToken(), ""};
     return absl::InvalidArgumentError(
-        "--days: a token of its own has no end; this is for --user and --read-only");
+        "--days: a new cluster token does not expire; --days is for --user and --read-only");
   }
   if (!parsed.Has("token-file") || !(user || reader)) {
     return absl::InvalidArgumentError(
@@ -130,9 +132,10 @@ absl::StatusOr<Made> Make(const Parsed& parsed) {
   if (user) RETURN_IF_ERROR(CheckUser(name, parsed.Has("allow-root")));
   ASSIGN_OR_RETURN(const absl::Time end, EndOf(parsed));
   ASSIGN_OR_RETURN(const uint64_t server_id, AskServerId(parsed));
-  return Made{user ? UserToken(secret, server_id, name, end) : ReadToken(secret, server_id, end),
-              absl::StrCat(user ? "of user " : "read-only", name, ", until ",
-                           absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()))};
+  return NewToken{
+      user ? UserToken(secret, server_id, name, end) : ReadToken(secret, server_id, end),
+      absl::StrCat(user ? "of user " : "read-only", name, ", until ",
+                   absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()))};
 }
 
 int Run(const Parsed& parsed) {
@@ -144,7 +147,7 @@ int Run(const Parsed& parsed) {
     return Fail(kExitUsage, "the file is missing; usage: cadre token new FILE");
   }
   const std::string& path = parsed.rest[1];
-  const absl::StatusOr<Made> made = Make(parsed);
+  const absl::StatusOr<NewToken> made = Make(parsed);
   if (!made.ok()) return Fail(ControlExit(made.status()), made.status().message());
   const absl::Status written =
       parsed.Has("force") ? WriteTokenFile(path, made->token) : CreateTokenFile(path, made->token);
@@ -158,11 +161,11 @@ int Run(const Parsed& parsed) {
     return Fail(kExitUnavailable, written.message());
   }
   if (!written.ok()) {
-    return Fail(kExitUsage, absl::StrCat(written.message(),
-                                         "; name a file in a directory that is there and that "
-                                         "you may write to"));
+    return Fail(kExitUsage,
+                absl::StrCat(written.message(),
+                             "; name a file in a directory that exists and that you may write to"));
   }
-  return made->words.empty() ? 0 : Print(absl::StrCat(path, ": ", made->words, "\n"));
+  return made->description.empty() ? 0 : Print(absl::StrCat(path, ": ", made->description, "\n"));
 }
 
 }  // namespace

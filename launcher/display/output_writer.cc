@@ -22,13 +22,13 @@ namespace cadre::launcher {
 
 namespace {
 
-// A reader is known to go on when it has taken so much.
+// A reader that has taken this many bytes is known to be active.
 constexpr size_t kWrittenAtOnce = 16 << 10;
 
-// Between two questions whether to go on waiting.
-constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
+// The interval at which the caller is asked whether to continue waiting.
+constexpr absl::Duration kInterruptPollInterval = absl::Milliseconds(50);
 
-// Bytes that could not be written, and the errno of the last of it.
+// Bytes that could not be written, and the errno of the last failure.
 struct Loss {
   int error = 0;
   uint64_t bytes = 0;
@@ -42,30 +42,30 @@ struct OutputWriter::State {
     std::string text;
   };
   const size_t limit;
-  const absl::Duration stands_still;
+  const absl::Duration hung_timeout;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Piece> pieces;
   // Queued or being written.
   size_t bytes = 0;
-  size_t left_out_lines = 0;
+  size_t dropped_lines = 0;
   std::map<int, Loss> losses;
   bool started = false;
   bool ended = false;
-  // MonoNow() when something was written last, or came to be after nothing was left.
-  std::atomic<int64_t> taken_us{0};
+  // MonoNow() when something was last written, or was queued while the queue was empty.
+  std::atomic<int64_t> last_progress_us{0};
 
-  // What is being written goes to a pipe.
+  // Whether the text being written goes to a pipe.
   bool to_pipe = false;
 
-  State(size_t limit, absl::Duration stands_still) : limit(limit), stands_still(stands_still) {}
+  State(size_t limit, absl::Duration hung_timeout) : limit(limit), hung_timeout(hung_timeout) {}
   void Run();
-  void Note(int fd, const Loss& loss);
-  MonoTime StandsStillAt(absl::Duration limit) const {
-    return MonoTime::FromMicros(taken_us) + limit;
+  void NoteLoss(int fd, const Loss& loss);
+  MonoTime HungAt(absl::Duration limit) const {
+    return MonoTime::FromMicros(last_progress_us) + limit;
   }
   void Enqueue(int fd, std::string text) {
-    if (bytes == 0) taken_us = MonoNow().micros();
+    if (bytes == 0) last_progress_us = MonoNow().micros();
     bytes += text.size();
     if (!pieces.empty() && pieces.back().fd == fd && pieces.back().text.size() < 65536) {
       pieces.back().text += text;
@@ -88,17 +88,17 @@ std::string Name(int fd) {
                                : absl::StrCat("descriptor ", fd);
 }
 
-// Blocks as long as the reader does. Returns what is lost.
-Loss WriteAll(int fd, const std::string& text, std::atomic<int64_t>& taken_us) {
+// Blocks as long as the reader does. Returns what was lost.
+Loss WriteAll(int fd, const std::string& text, std::atomic<int64_t>& last_progress_us) {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t written =
         write(fd, text.data() + done, std::min(kWrittenAtOnce, text.size() - done));
     if (written > 0) {
       done += static_cast<size_t>(written);
-      taken_us = MonoNow().micros();
+      last_progress_us = MonoNow().micros();
     } else if (errno == EAGAIN) {
-      // Somebody made the description non-blocking.
+      // Another process has made the open file description non-blocking.
       pollfd ready = {fd, POLLOUT, 0};
       poll(&ready, 1, 1000);
     } else if (errno != EINTR) {
@@ -119,26 +119,26 @@ void OutputWriter::State::Run() {
     pieces.pop_front();
     to_pipe = IsPipe(piece.fd);
     lock.unlock();
-    const Loss loss = WriteAll(piece.fd, piece.text, taken_us);
+    const Loss loss = WriteAll(piece.fd, piece.text, last_progress_us);
     lock.lock();
     bytes -= piece.text.size();
-    if (loss.error != 0 && loss.error != EPIPE) Note(piece.fd, loss);
+    if (loss.error != 0 && loss.error != EPIPE) NoteLoss(piece.fd, loss);
     changed.notify_all();
   }
 }
 
-void OutputWriter::State::Note(int fd, const Loss& loss) {
+void OutputWriter::State::NoteLoss(int fd, const Loss& loss) {
   Loss& total = losses[fd];
   if (total.bytes == 0 && fd != STDERR_FILENO) {
     Enqueue(STDERR_FILENO, absl::StrCat("cadre: cannot write to ", Name(fd), ": ",
-                                        strerror(loss.error), "; the workers go on\n"));
+                                        strerror(loss.error), "; the workers continue\n"));
   }
   total.error = loss.error;
   total.bytes += loss.bytes;
 }
 
-OutputWriter::OutputWriter(size_t limit, absl::Duration stands_still)
-    : state_(std::make_shared<State>(limit, stands_still)) {}
+OutputWriter::OutputWriter(size_t limit, absl::Duration hung_timeout)
+    : state_(std::make_shared<State>(limit, hung_timeout)) {}
 
 OutputWriter::~OutputWriter() {
   std::lock_guard<std::mutex> lock(state_->mutex);
@@ -150,20 +150,19 @@ void OutputWriter::Write(int fd, std::string text) {
   if (text.empty()) return;
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (state_->bytes + text.size() > state_->limit) {
-    state_->left_out_lines += std::count(text.begin(), text.end(), '\n');
+    state_->dropped_lines += std::count(text.begin(), text.end(), '\n');
     return;
   }
-  if (state_->left_out_lines > 0) {
-    state_->Enqueue(STDERR_FILENO,
-                    absl::StrCat("cadre: ", state_->left_out_lines,
-                                 " lines left out here, because nobody read them in time; they are "
-                                 "in the log files\n"));
-    state_->left_out_lines = 0;
+  if (state_->dropped_lines > 0) {
+    state_->Enqueue(STDERR_FILENO, absl::StrCat("cadre: ", state_->dropped_lines,
+                                                " lines were dropped here, because the reader was "
+                                                "too slow; they are in the log files\n"));
+    state_->dropped_lines = 0;
   }
   state_->Enqueue(fd, std::move(text));
   if (!state_->started) {
     state_->started = true;
-    // Detached, because a write to a terminal that stands still cannot be ended; it owns its state.
+    // Detached, because a write to a hung terminal cannot be ended; the thread shares the state.
     std::thread([state = state_] { state->Run(); }).detach();
   }
   state_->changed.notify_all();
@@ -174,8 +173,8 @@ std::vector<std::string> OutputWriter::Losses() const {
   std::vector<std::string> lines;
   for (const auto& [fd, loss] : state_->losses) {
     lines.push_back(absl::StrCat(loss.bytes, " bytes for ", Name(fd),
-                                 " are lost: ", strerror(loss.error),
-                                 "; what workers wrote is in their log files"));
+                                 " were lost: ", strerror(loss.error),
+                                 "; the workers' output is in their log files"));
   }
   return lines;
 }
@@ -183,21 +182,22 @@ std::vector<std::string> OutputWriter::Losses() const {
 bool OutputWriter::HasRoom() const {
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (state_->bytes < state_->limit / 16) return true;
-  return !state_->to_pipe && MonoNow() >= state_->StandsStillAt(state_->stands_still);
+  return !state_->to_pipe && MonoNow() >= state_->HungAt(state_->hung_timeout);
 }
 
-bool OutputWriter::Flush(absl::Duration limit) { return FlushPatiently(limit, nullptr); }
+bool OutputWriter::Flush(absl::Duration limit) { return FlushUntilInterrupted(limit, nullptr); }
 
-bool OutputWriter::FlushPatiently(absl::Duration limit, const std::function<bool()>& interrupted) {
+bool OutputWriter::FlushUntilInterrupted(absl::Duration limit,
+                                         const std::function<bool()>& interrupted) {
   std::unique_lock<std::mutex> lock(state_->mutex);
-  // From the call on, too: what stood still before may go on now.
+  // Also counted from this call, because a reader that was hung may continue now.
   const MonoTime least = MonoNow() + limit;
   while (state_->bytes > 0) {
-    absl::Duration left = std::max(least, state_->StandsStillAt(limit)) - MonoNow();
+    absl::Duration left = std::max(least, state_->HungAt(limit)) - MonoNow();
     if (interrupted && interrupted()) return false;
-    if (interrupted && state_->to_pipe) left = kAskAgain;
+    if (interrupted && state_->to_pipe) left = kInterruptPollInterval;
     if (left <= absl::ZeroDuration()) return false;
-    if (interrupted) left = std::min(left, kAskAgain);
+    if (interrupted) left = std::min(left, kInterruptPollInterval);
     state_->changed.wait_for(lock, absl::ToChronoNanoseconds(left));
   }
   return true;

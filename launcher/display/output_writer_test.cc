@@ -22,7 +22,7 @@ struct Pipe {
     close(ends[0]);
     if (ends[1] >= 0) close(ends[1]);
   }
-  // Reads up to the end of file, after closing the writer's end.
+  // Closes the writer's end, and reads up to the end of file.
   std::string ReadAll() {
     close(ends[1]);
     ends[1] = -1;
@@ -60,7 +60,7 @@ TEST(OutputWriterTest, AFullDevice_IsSaidOnceAndWhatIsLostIsCounted) {
   close(full);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_EQ(said, "cadre: cannot write to descriptor " + std::to_string(full) +
-                      ": No space left on device; the workers go on\n");
+                      ": No space left on device; the workers continue\n");
   ASSERT_EQ(writer.Losses().size(), 1u);
   EXPECT_EQ(writer.Losses()[0].substr(0, 12), "30 bytes for");
 }
@@ -82,23 +82,24 @@ TEST(OutputWriterTest, ReaderThatStandsStill_CallerNeverWaitsAndTheBoundHolds) {
   fcntl(pipe.ends[1], F_SETPIPE_SZ, static_cast<int>(kPipe));
   OutputWriter writer(kQueue);
   const std::string line(1023, 'x');
-  // Far more than pipe and queue hold: returns although nobody reads.
+  // Far more than pipe and queue hold: Write returns although there is no reader.
   for (int i = 0; i < 1000; ++i) writer.Write(pipe.ends[1], line + "\n");
   EXPECT_FALSE(writer.Flush(absl::Milliseconds(1)));
-  // At most one pipe and one queue come out: what is under way counts for the queue.
+  // At most one pipe and one queue arrive, because the text being written counts as queued.
   std::string got;
   char buffer[4096];
+  // Without blocking: the last bytes arrive before the writer counts them as written.
+  fcntl(pipe.ends[0], F_SETFL, O_NONBLOCK);
   while (!writer.Flush(absl::Milliseconds(0))) {
     const ssize_t n = read(pipe.ends[0], buffer, sizeof(buffer));
-    ASSERT_GT(n, 0);
-    got.append(buffer, n);
+    if (n > 0) got.append(buffer, n);
   }
   got += pipe.ReadAll();
   EXPECT_LE(got.size(), kPipe + kQueue);
   EXPECT_GE(got.size(), kQueue / 2);
 }
 
-// Whoever asks before each piece loses nothing to a reader that is slower.
+// A caller that checks HasRoom before each piece loses nothing, even if the reader is slower.
 TEST(OutputWriterTest, ASlowReader_GetsAllOfWhatIsGivenWhenThereIsRoom) {
   constexpr size_t kPieces = 4000;
   Pipe pipe;
@@ -121,14 +122,17 @@ TEST(OutputWriterTest, ASlowReader_GetsAllOfWhatIsGivenWhenThereIsRoom) {
   EXPECT_EQ(got.size(), kPieces * line.size());
 }
 
-// Within a while.
+// Waits until the condition holds, for a limited time.
 bool Comes(const std::function<bool()>& so) {
   const MonoTime end = MonoNow() + absl::Seconds(20);
   while (!so() && MonoNow() < end) sched_yield();
   return so();
 }
 
-// Of time that has passed a terminal's reader stands still at once here.
+// The limit is zero here, so a terminal's reader counts as stopped at once.
+//
+// Fault (display): A terminal takes no output for 2 s -> Nothing waits for it: what does not fit is
+// left out there, which is reported, and is in the log files
 TEST(OutputWriterTest, APipesReaderIsWaitedFor_ATerminalsIsNotForLong) {
   Pipe pipe;
   OutputWriter to_pipe(64 << 10, absl::ZeroDuration());
@@ -137,10 +141,12 @@ TEST(OutputWriterTest, APipesReaderIsWaitedFor_ATerminalsIsNotForLong) {
   to_pipe.Write(pipe.ends[1], text.substr(0, 60 << 10));
   EXPECT_TRUE(Comes([&] { return !to_pipe.HasRoom(); }));
   std::string got;
+  fcntl(pipe.ends[0], F_SETFL, O_NONBLOCK);
   EXPECT_TRUE(Comes([&] {
     char buffer[4096];
     if (to_pipe.HasRoom()) return true;
-    got.append(buffer, static_cast<size_t>(read(pipe.ends[0], buffer, sizeof(buffer))));
+    const ssize_t n = read(pipe.ends[0], buffer, sizeof(buffer));
+    if (n > 0) got.append(buffer, static_cast<size_t>(n));
     return false;
   }));
   EXPECT_TRUE(to_pipe.Flush(absl::Seconds(10)));
@@ -152,7 +158,7 @@ TEST(OutputWriterTest, APipesReaderIsWaitedFor_ATerminalsIsNotForLong) {
   OutputWriter to_terminal(64 << 10, absl::ZeroDuration());
   to_terminal.Write(program, text.substr(0, 60 << 10));
   EXPECT_TRUE(to_terminal.HasRoom());
-  EXPECT_FALSE(to_terminal.FlushPatiently(absl::ZeroDuration(), [] { return false; }));
+  EXPECT_FALSE(to_terminal.FlushUntilInterrupted(absl::ZeroDuration(), [] { return false; }));
   EXPECT_TRUE(to_terminal.HasRoom());
   close(terminal);
   close(program);
@@ -164,7 +170,8 @@ TEST(OutputWriterTest, TheEndWaitsForAPipesReaderUntilItIsInterrupted) {
   OutputWriter writer;
   writer.Write(pipe.ends[1], std::string(100000, 'x'));
   int asked = 0;
-  EXPECT_FALSE(writer.FlushPatiently(absl::Milliseconds(1), [&asked] { return ++asked == 10; }));
+  EXPECT_FALSE(
+      writer.FlushUntilInterrupted(absl::Milliseconds(1), [&asked] { return ++asked == 10; }));
   EXPECT_EQ(asked, 10);
   std::string got;
   std::thread reader([&] {
@@ -172,7 +179,7 @@ TEST(OutputWriterTest, TheEndWaitsForAPipesReaderUntilItIsInterrupted) {
     ssize_t n;
     while ((n = read(pipe.ends[0], buffer, sizeof(buffer))) > 0) got.append(buffer, n);
   });
-  EXPECT_TRUE(writer.FlushPatiently(absl::Milliseconds(1), [] { return false; }));
+  EXPECT_TRUE(writer.FlushUntilInterrupted(absl::Milliseconds(1), [] { return false; }));
   close(pipe.ends[1]);
   pipe.ends[1] = -1;
   reader.join();

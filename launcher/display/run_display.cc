@@ -12,11 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "agent/workers/rank_output.h"
+#include "agent/workers/worker_outputs.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "launcher/display/json_text.h"
-#include "launcher/display/terminal_line.h"
+#include "launcher/display/output_format.h"
 #include "launcher/display/timeline_text.h"
 #include "launcher/display/verdict_text.h"
 
@@ -28,7 +27,7 @@ struct TerminalSize {
   size_t rows = 24;
 };
 
-// As it is now: the user may have made the window another one.
+// The terminal's size is read each time, because the user may have resized the window.
 TerminalSize SizeNow() {
   TerminalSize size;
   winsize now = {};
@@ -63,11 +62,11 @@ RunDisplayOptions DetectTerminal(bool no_progress) {
   const char* term = getenv("TERM");
   const char* no_color = getenv("NO_COLOR");
   const bool able = isatty(STDERR_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
-  // Who reads a pipe (`| tee`) may write to this terminal too, into the middle of the block.
+  // The reader of a pipe (`| tee`) may write to this terminal too, into the middle of the block.
   options.live = able && !no_progress && !IsPipe(STDOUT_FILENO);
   options.in_foreground = [] {
     const pid_t owner = tcgetpgrp(STDERR_FILENO);
-    // It is no terminal of this session's.
+    // The terminal does not belong to this session.
     return owner < 0 || owner == getpgrp();
   };
   options.output_shares_terminal = isatty(STDOUT_FILENO);
@@ -79,10 +78,10 @@ RunDisplayOptions DetectTerminal(bool no_progress) {
 RunDisplay::RunDisplay(RunDisplayOptions options, OutputWriter& writer)
     : options_(std::move(options)), writer_(writer) {}
 
-bool RunDisplay::Live() {
+bool RunDisplay::DrawsBlock() {
   if (!options_.live) return false;
   if (options_.in_foreground()) return true;
-  // What was drawn before lies above the shell's prompt.
+  // The block drawn before is above the shell's prompt.
   drawn_.clear();
   block_.clear();
   return false;
@@ -90,7 +89,7 @@ bool RunDisplay::Live() {
 
 std::string RunDisplay::Erase() {
   if (drawn_.empty()) return "";
-  // Most terminals break lines anew when they become narrower.
+  // Most terminals rewrap lines when they become narrower.
   const size_t columns = SizeNow().columns;
   size_t rows = 0;
   for (const size_t line : drawn_) rows += std::max<size_t>((line + columns - 1) / columns, 1);
@@ -117,13 +116,14 @@ void RunDisplay::EndUnfinishedLine(bool to_stderr) {
 
 void RunDisplay::WorkerLines(const std::string& lines, bool to_stderr) {
   const int fd = to_stderr ? STDERR_FILENO : STDOUT_FILENO;
-  const bool around = Live() && !block_.empty() && (to_stderr || options_.output_shares_terminal);
+  const bool around =
+      DrawsBlock() && !block_.empty() && (to_stderr || options_.output_shares_terminal);
   unfinished_[to_stderr] = !lines.empty() && lines.back() != '\n' && lines.back() != '\r';
   if (!around) {
     writer_.Write(fd, lines);
     return;
   }
-  // One piece, so that the block is never left out half.
+  // One piece, so that the block is dropped either whole or not at all.
   const std::string erase = Erase();
   writer_.Write(fd, absl::StrCat(erase, lines, Draw()));
 }
@@ -155,18 +155,18 @@ void RunDisplay::Line(const std::string& line) {
 }
 
 void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) {
-  if (!Live()) {
+  if (!DrawsBlock()) {
     for (const std::string& line : plain_.Update(status)) Line(line);
     return;
   }
   const TerminalSize size = SizeNow();
-  // One less, so that no terminal wraps.
+  // One column stays free, so that no terminal wraps the line.
   const size_t width = size.columns - 1;
   std::vector<std::string> block =
       StatusBlock(status, progress, options_.nodes, width, options_.color);
   const std::string pace = pace_.Text(status, progress, MonoNow());
   if (!pace.empty()) block.push_back(TerminalLine("  " + pace, width));
-  // The cursor cannot go up to what has left the terminal.
+  // The cursor cannot go up to rows that have scrolled out of the terminal.
   const size_t room = size.rows - std::min(size.rows, block.size() + 1);
   for (std::string& row : Rows(width, std::min(kCurrentRows, room))) {
     block.push_back(std::move(row));
@@ -179,7 +179,7 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
 
 void RunDisplay::Finish(const agent::Exit& exit) {
   EndUnfinishedLine(true);
-  std::string text = Live() ? Erase() : "";
+  std::string text = DrawsBlock() ? Erase() : "";
   block_.clear();
   VerdictStyle style;
   style.log_dir = options_.log_dir;

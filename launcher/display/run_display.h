@@ -1,5 +1,5 @@
-// The terminal of `cadre run`: on a terminal one live block below the workers' output, in a
-// pipe plain lines. One thread, the agent's loop; never makes it wait.
+// The output of `cadre run`: on a terminal one live block below the workers' output, in a pipe
+// plain lines. One thread, the agent's loop, which it never blocks.
 #ifndef CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 #define CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 
@@ -12,7 +12,7 @@
 
 #include "agent/display.h"
 #include "launcher/display/output_writer.h"
-#include "launcher/display/status_block.h"
+#include "launcher/display/status_text.h"
 #include "proto/job.pb.h"
 #include "proto/spec.pb.h"
 
@@ -21,17 +21,17 @@ namespace cadre::launcher {
 struct RunDisplayOptions {
   // Draw the live block on standard error.
   bool live = false;
-  // Whether the terminal is this job's now. One in the background, as shells have it, writes lines
-  // alone and leaves the cursor where the shell's prompt is.
+  // Whether this job is in the terminal's foreground. A background job of a shell only writes lines
+  // and leaves the cursor at the shell's prompt.
   std::function<bool()> in_foreground = [] { return true; };
   // Workers' standard output goes to the same terminal as the block.
   bool output_shares_terminal = false;
   // Standard output and error are one pipe, file or terminal.
   bool one_destination = false;
   bool color = false;
-  // The verdict as JSON on standard output.
+  // Print the verdict as JSON on standard output.
   bool json = false;
-  // Where the time went, also on success.
+  // Print the timeline, also on success.
   bool timeline = false;
   std::string log_dir;
   v1::NodeRange nodes;
@@ -40,8 +40,8 @@ struct RunDisplayOptions {
 // From the terminal, TERM, NO_COLOR and COLUMNS.
 RunDisplayOptions DetectTerminal(bool no_progress);
 
-// So many rows of progress bars are drawn, and no more than the terminal has room for; of more
-// those of the first worker.
+// The most rows of progress bars that are drawn, if they fit on the terminal. If there are more,
+// the first worker's rows are drawn.
 inline constexpr size_t kCurrentRows = 8;
 
 class RunDisplay : public agent::Display {
@@ -61,12 +61,13 @@ class RunDisplay : public agent::Display {
 
  private:
   // Whether the block is drawn now.
-  bool Live();
+  bool DrawsBlock();
   std::string Erase();
   std::string Draw();
-  // What is drawn of the rows that workers overwrite.
+  // The rows that workers overwrite (progress bars), as far as they are drawn.
   std::vector<std::string> Rows(size_t columns, size_t most) const;
-  // Ends, in words, a line of a worker that has no end yet where this would be written into it.
+  // If a text would be written into an unfinished line of a worker, ends that line with a marker
+  // first.
   void EndUnfinishedLine(bool to_stderr);
 
   const RunDisplayOptions options_;
@@ -74,7 +75,7 @@ class RunDisplay : public agent::Display {
   std::vector<std::string> block_;
   // The columns of each line of the block that is on the terminal.
   std::vector<size_t> drawn_;
-  // Standard output and error have a line of a worker that has no end yet.
+  // Whether standard output, and standard error, end with an unfinished line of a worker.
   bool unfinished_[2] = {};
   StatusLines plain_;
   Pace pace_;

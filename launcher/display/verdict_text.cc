@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
-#include "rpc/python_frame.h"
+#include "rpc/python_traceback.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::launcher {
@@ -30,14 +30,14 @@ constexpr char kFailed[] = "1;31";
 constexpr char kSucceeded[] = "1;32";
 constexpr char kOwn[] = "1";
 
-// In this colour, of the numbers of SGR.
+// Colours the text with an SGR code.
 std::string Painted(bool color, absl::string_view sgr, absl::string_view text) {
   return color ? absl::StrCat("\x1b[", sgr, "m", text, "\x1b[0m") : std::string(text);
 }
 
 std::string CauseText(const v1::Failure& failure) {
   if (failure.exit().exec_errno() == EADDRINUSE) return "port taken";
-  // Without an exit nothing of it was executed.
+  // If there is no exit, no process was started.
   if (failure.cause() == v1::EXEC_FAILED) {
     return failure.has_exit() ? "could not be started" : "could not begin";
   }
@@ -46,7 +46,7 @@ std::string CauseText(const v1::Failure& failure) {
   return absl::StrReplaceAll(text, {{"_", " "}});
 }
 
-std::string Who(const v1::Failure& failure) {
+std::string WhoFailed(const v1::Failure& failure) {
   const std::string node = EscapeControl(failure.node());
   if (failure.rank() >= 0) return rpc::WorkerName(failure.rank(), failure.local_rank(), node);
   return node.empty() ? "the job" : absl::StrCat("node ", node);
@@ -56,8 +56,8 @@ void Row(std::string& text, absl::string_view name, absl::string_view value) {
   if (!value.empty()) absl::StrAppendFormat(&text, "  %-10s %s\n", name, EscapeControl(value));
 }
 
-// A line of a traceback, or of the source below it, that is of the user's own files. `own` is kept
-// from line to line.
+// Whether a line of a traceback, or the source line after it, is from the user's own files. `own`
+// is kept from line to line.
 bool IsOwnLine(absl::string_view line, bool* own) {
   const size_t frame = line.find("  File \"");
   if (frame == line.npos) return std::exchange(*own, false);
@@ -81,8 +81,8 @@ void Quote(std::string& text, absl::string_view title, absl::string_view output,
   }
 }
 
-// Where ranks were: the culprit first.
-void Ranks(std::string& text, const v1::Failure& failure) {
+// The places of ranks: the culprit first.
+void RankPlaces(std::string& text, const v1::Failure& failure) {
   for (int i = 0; i < failure.evidence_size(); ++i) {
     const v1::RankEvidence& rank = failure.evidence(i);
     if (i == kShownRanks) {
@@ -102,18 +102,18 @@ std::string ExitText(const v1::Failure& failure) {
                            : rpc::HowItEnded(failure.exit(), failure.cause(), failure.evidence(0)));
 }
 
-// How the worker ended says where it was, and nothing more is known of that.
-bool IsInTheEnd(const v1::Failure& failure) {
+// Whether the text about the worker's end already tells where it was, and nothing more is known.
+bool PlaceIsInExitText(const v1::Failure& failure) {
   return failure.cause() != v1::HANG && failure.evidence_size() == 1 &&
          !failure.evidence(0).python_where().empty() &&
          failure.evidence(0).phase() == v1::RANK_PHASE_UNSPECIFIED;
 }
 
-// Who failed first, and how.
+// Which worker failed first, and how.
 std::string RootCauseText(const v1::Failure& root) {
-  const std::string who = Who(root);
+  const std::string who = WhoFailed(root);
   // The message begins with the rank. It also names the program that could not be started, or the
-  // ranks that lost one which ended with 0 too early.
+  // ranks that lost a rank which exited with 0 too early.
   const bool exec = root.cause() == v1::EXEC_FAILED;
   const bool early = root.cause() == v1::CRASH && root.has_exit() && root.exit().exit_code() == 0 &&
                      root.exit().signal() == 0;
@@ -163,7 +163,8 @@ std::string VerdictText(const v1::Verdict& verdict, const VerdictStyle& style) {
 
 namespace {
 
-// In what the nodes differed, which comes last and is of no rank; empty: they did not.
+// Removes and returns the evidence of how the nodes differ. It comes last and has no rank. Empty:
+// there is none.
 std::string TakeWhatDiffers(v1::Failure* failure) {
   const int last = failure->evidence_size() - 1;
   if (last < 0 || failure->evidence(last).rank() >= 0) return "";
@@ -172,13 +173,13 @@ std::string TakeWhatDiffers(v1::Failure* failure) {
   return differ;
 }
 
-// What is known of the failure that ended the job.
+// The facts about the failure that ended the job.
 void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle& style) {
   v1::Failure root = verdict.root_cause();
   const std::string differ = TakeWhatDiffers(&root);
   const bool exited = root.has_exit();
-  const bool said = !root.message().empty() && absl::StartsWith(verdict.message(), root.message());
-  if (!said) {
+  const bool named = !root.message().empty() && absl::StartsWith(verdict.message(), root.message());
+  if (!named) {
     absl::StrAppend(&text, "Root cause (first observed failure): ", RootCauseText(root), "\n");
   }
   if (root.unix_ms() > 0) {
@@ -195,8 +196,8 @@ void RootCause(std::string& text, const v1::Verdict& verdict, const VerdictStyle
         absl::StrCat(style.log_dir, "/", RunSubdirectory(verdict.job(), verdict.run()), "/",
                      RankSubdirectory(root.generation(), root.rank()), "/"));
   }
-  if (!IsInTheEnd(root)) Ranks(text, root);
-  Row(text, "differ", differ);
+  if (!PlaceIsInExitText(root)) RankPlaces(text, root);
+  Row(text, "difference", differ);
   const std::string traceback = ErrorFileText(root.exit().error_json());
   if (!traceback.empty()) {
     Quote(text, "error", traceback, style.color);
@@ -214,16 +215,16 @@ std::string VerdictDetails(const v1::Verdict& verdict, const VerdictStyle& style
     RootCause(text, verdict, style);
   }
   if (verdict.collateral_size() > 0) {
-    absl::StrAppend(&text, "What followed from it:\n");
+    absl::StrAppend(&text, "Failures that followed from it:\n");
     for (const v1::Failure& failure : verdict.collateral()) {
-      absl::StrAppend(&text, "  ", Who(failure),
+      absl::StrAppend(&text, "  ", WhoFailed(failure),
                       failure.has_exit() ? absl::StrCat(" ", ExitText(failure))
                                          : absl::StrCat(": ", CauseText(failure)),
                       "\n");
     }
   }
   for (int i = 0; i < std::min(verdict.earlier_size(), kShownEarlier); ++i) {
-    absl::StrAppend(&text, i == 0 ? "What had failed before:\n" : "", "  ",
+    absl::StrAppend(&text, i == 0 ? "Earlier failures:\n" : "", "  ",
                     EscapeControl(verdict.earlier(i).message()), "\n");
   }
   if (verdict.earlier_size() > kShownEarlier) {

@@ -1,5 +1,5 @@
-// A verdict, as a file of a run that is over or a server tells it: whatever workers left in it, it
-// reads without anything that a terminal obeys.
+// A verdict from the file of a past run or from a server: whatever workers put into it, its text
+// contains nothing that a terminal obeys.
 #include <string>
 
 #include "absl/strings/ascii.h"

@@ -82,14 +82,14 @@ TEST(VerdictTextTest, APortThatIsTaken_IsNoProgramThatCannotBeExecuted) {
   EXPECT_THAT(VerdictText(verdict, Style()), HasSubstr("  cause      port taken, generation 2\n"));
 }
 
-// The one hint, where node 1 was given an old file.
+// If node 1 was given an old file, this is the only hint.
 TEST(VerdictTextTest, WhatTheNodesDifferIn_IsEvidenceOfNoRank) {
   v1::Verdict verdict = Failed();
   v1::Failure& root = *verdict.mutable_root_cause();
   v1::RankEvidence differ;
   differ.set_rank(-1);
   differ.set_summary("the nodes run different commands: ./new on node0; ./old on node1");
-  const std::string line = "  differ     the nodes run different commands: ./new on node0; ./old";
+  const std::string line = "  difference the nodes run different commands: ./new on node0; ./old";
   *root.add_evidence() = differ;
   EXPECT_THAT(VerdictText(verdict, Style()),
               testing::AllOf(HasSubstr(line), Not(HasSubstr("where ranks were"))));
@@ -193,7 +193,7 @@ TEST(VerdictTextTest, Color_TheFirstLineAndTheUsersOwnStandOut) {
   EXPECT_THAT(text, HasSubstr("|   File \"/v/lib"));
 }
 
-// The line that says how it ended has it.
+// The line about how it ended contains the place.
 TEST(VerdictTextTest, WhereAProgramEndedItselfIsInItsLineAlone) {
   v1::Verdict verdict = Failed();
   v1::Failure& root = *verdict.mutable_root_cause();
@@ -242,7 +242,7 @@ TEST(VerdictTextTest, EarlierFailures_EightAtMost) {
     verdict.add_earlier()->set_message("rank 1 died in generation " + std::to_string(i));
   }
   const std::string text = VerdictText(verdict, Style());
-  EXPECT_THAT(text, HasSubstr("What had failed before:\n  rank 1 died in generation 1\n"));
+  EXPECT_THAT(text, HasSubstr("Earlier failures:\n  rank 1 died in generation 1\n"));
   EXPECT_THAT(text, HasSubstr("in generation 8\n  1 more in verdict.json\n"));
 }
 

@@ -94,16 +94,16 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
     endpoint.host = std::string(text);
   }
   if (endpoint.host.empty()) return BadEndpoint(text, "the host is missing");
-  if (text.find("://") != text.npos) return BadEndpoint(text, "a URL names no host");
+  if (text.find("://") != text.npos) return BadEndpoint(text, "a URL is not a host name");
   if (endpoint.host.find_first_of("/ \t") != std::string::npos) {
-    return BadEndpoint(text, absl::StrCat("'", endpoint.host, "' is no host's name"));
+    return BadEndpoint(text, absl::StrCat("'", endpoint.host, "' is not a host name"));
   }
   if ((text[0] == '[' || endpoint.host.find(':') != std::string::npos) && !IsIpv6(endpoint.host)) {
-    return BadEndpoint(text, absl::StrCat("'", endpoint.host, "' is no IPv6 address"));
+    return BadEndpoint(text, absl::StrCat("'", endpoint.host, "' is not an IPv6 address"));
   }
   if (has_port &&
       (!absl::SimpleAtoi(port, &endpoint.port) || endpoint.port < 1 || endpoint.port > 65535)) {
-    return BadEndpoint(text, absl::StrCat("'", port, "' is no port from 1 to 65535"));
+    return BadEndpoint(text, absl::StrCat("'", port, "' is not a port from 1 to 65535"));
   }
   return endpoint;
 }
@@ -135,7 +135,7 @@ absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint) {
     return absl::UnavailableError(
         absl::StrCat("cannot find host '", endpoint.host, "': ", gai_strerror(error)));
   }
-  // An address of this machine wins, so that exactly its owner serves; then IPv4.
+  // An address of this machine is preferred, so that exactly its owner serves; then IPv4.
   const addrinfo* chosen = found;
   bool here = BelongsHere(found->ai_addr);
   for (const addrinfo* i = found; i != nullptr && !here; i = i->ai_next) {
@@ -196,7 +196,7 @@ std::string AddressTowards(const std::string& peer, int port) {
 }
 
 std::string AddressTowardsOthers() {
-  // Addresses of examples (RFC 5737, RFC 3849), which are nobody's.
+  // Addresses for documentation (RFC 5737, RFC 3849), which no machine has.
   for (const char* const nobody : {"192.0.2.1", "2001:db8::1"}) {
     const std::string address = AddressTowards(nobody, 1);
     if (!address.empty()) return address;

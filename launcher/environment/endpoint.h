@@ -1,4 +1,4 @@
-// Where the rendezvous is: reading "host:port", finding its address, and whether that address is
+// The rendezvous endpoint: parses "host:port", resolves its address, and finds out whether that is
 // this machine's. Blocks on name resolution only.
 #ifndef CADRE_LAUNCHER_ENVIRONMENT_ENDPOINT_H_
 #define CADRE_LAUNCHER_ENVIRONMENT_ENDPOINT_H_
@@ -20,15 +20,15 @@ struct Endpoint {
   int port = kDefaultRendezvousPort;
 };
 
-// More than anybody has servers.
+// More than any installation has servers.
 inline constexpr size_t kEndpointsMax = 16;
 
 // "host", "host:port", "[::1]:port".
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
-// One or several of them, separated by commas.
+// One or several endpoints, separated by commas.
 absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port);
 
-// A host alone, as --host takes it: without the brackets that may stand around an IPv6 address.
+// Parses a host alone, as for --host: removes the brackets that may enclose an IPv6 address.
 std::string HostIn(absl::string_view text);
 
 struct ResolvedEndpoint {
@@ -43,18 +43,18 @@ struct ResolvedEndpoint {
 // UNAVAILABLE: the name has no address (now).
 absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint);
 
-// Whether `host` says by itself what it is: an address, or "localhost" or another of its names. Any
-// other name may mean loopback on this machine and an address of the network on others.
+// Whether `host` means the same on all machines: an address, "localhost" or another of its names.
+// Any other name may resolve to loopback on this machine and to a network address on others.
 bool SaysWhereItIs(const std::string& host);
 
 // "address:port", with brackets around IPv6.
 std::string HostPort(absl::string_view address, int port);
 
-// The address under which the machine at `peer` (numeric) reaches this one: the source address of a
-// route to it. Sends nothing. Empty when there is no route.
+// The address at which the machine `peer` (numeric) reaches this one: the source address of the
+// route to it. Sends nothing. Empty if there is no route.
 std::string AddressTowards(const std::string& peer, int port);
 
-// Likewise for machines that are not known: by the default route.
+// Likewise for machines that are not known yet: by the default route.
 std::string AddressTowardsOthers();
 
 }  // namespace cadre::launcher

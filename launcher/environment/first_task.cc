@@ -13,13 +13,13 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/user_directory.h"
-#include "launcher/environment/interruptible.h"
+#include "launcher/environment/signals.h"
 
 namespace cadre::launcher {
 namespace {
 
 constexpr int kBacklog = 4096;
-// Between two looks for a first task that has not come yet.
+// The interval between attempts to reach a first task that has not started yet.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
 absl::StatusOr<std::string> PathFor(const std::string& name) {
@@ -49,10 +49,10 @@ bool WaitReadable(int fd, MonoTime until) {
   }
 }
 
-// A connected socket.
-absl::StatusOr<int> ReachFirstTask(const std::string& path, absl::Duration patience) {
+// Returns a connected socket.
+absl::StatusOr<int> ReachFirstTask(const std::string& path, absl::Duration timeout) {
   const sockaddr_un address = AddressOf(path);
-  const MonoTime until = MonoNow() + patience;
+  const MonoTime until = MonoNow() + timeout;
   while (true) {
     const int fd = MakeSocket();
     if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
@@ -60,8 +60,8 @@ absl::StatusOr<int> ReachFirstTask(const std::string& path, absl::Duration patie
     close(fd);
     if (MonoNow() >= until) {
       return absl::UnavailableError(
-          absl::StrCat("the first task of this node, which runs its workers, did not come within ",
-                       absl::FormatDuration(patience), " (", path, ")"));
+          absl::StrCat("the first task of this node, which runs its workers, did not start within ",
+                       absl::FormatDuration(timeout), " (", path, ")"));
     }
     const Interruptible wait;
     absl::SleepFor(kLook);
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<FirstTask>> FirstTask::Open(const std::string& na
   const int fd = MakeSocket();
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
   std::unique_ptr<FirstTask> task(new FirstTask(path, fd));
-  // A launch that was tried before and killed has left its own.
+  // The socket may be left from an earlier, killed attempt of the launch.
   unlink(path.c_str());
   const sockaddr_un address = AddressOf(path);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
@@ -91,14 +91,14 @@ FirstTask::~FirstTask() {
   close(fd_);
 }
 
-void FirstTask::End(int status, uint32_t others, absl::Duration patience) {
+void FirstTask::End(int status, uint32_t others, absl::Duration timeout) {
   if (fd_ < 0) return;
-  const MonoTime until = MonoNow() + patience;
+  const MonoTime until = MonoNow() + timeout;
   const unsigned char said = static_cast<unsigned char>(status);
   for (uint32_t i = 0; i < others && WaitReadable(fd_, until); ++i) {
     const int other = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
     if (other < 0) continue;
-    // One byte always fits; a task that has gone needs none.
+    // One byte always fits into the socket's buffer; a task that has gone does not need it.
     send(other, &said, 1, MSG_NOSIGNAL);
     close(other);
   }
@@ -107,9 +107,9 @@ void FirstTask::End(int status, uint32_t others, absl::Duration patience) {
   fd_ = -1;
 }
 
-absl::StatusOr<int> FollowFirstTask(const std::string& name, absl::Duration patience) {
+absl::StatusOr<int> FollowFirstTask(const std::string& name, absl::Duration timeout) {
   ASSIGN_OR_RETURN(const std::string path, PathFor(name));
-  ASSIGN_OR_RETURN(const int fd, ReachFirstTask(path, patience));
+  ASSIGN_OR_RETURN(const int fd, ReachFirstTask(path, timeout));
   unsigned char status = 0;
   ssize_t got = 0;
   do {
@@ -118,7 +118,7 @@ absl::StatusOr<int> FollowFirstTask(const std::string& name, absl::Duration pati
   close(fd);
   if (got == 1) return status;
   return absl::UnavailableError(
-      "the first task of this node, which ran its workers, died without an exit status");
+      "the first task of this node, which ran its workers, died and left no exit status");
 }
 
 }  // namespace cadre::launcher

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/environment/blocked_signals.h"
+#include "launcher/environment/signals.h"
 
 namespace cadre::launcher {
 namespace {
@@ -25,12 +26,21 @@ class FirstTaskTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+    if (const char* const before = getenv("XDG_RUNTIME_DIR")) before_ = before;
     setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void TearDown() override {
+    std::filesystem::remove_all(directory_);
+    if (before_.has_value()) {
+      setenv("XDG_RUNTIME_DIR", before_->c_str(), 1);
+    } else {
+      unsetenv("XDG_RUNTIME_DIR");
+    }
+  }
 
-  // A short path: a test's own folder may be longer than a socket's name can be.
+  // The path is short, because a test's own directory may be longer than a socket's name can be.
   std::string directory_ = "/tmp/cadre_task_XXXXXX";
+  std::optional<std::string> before_;
 };
 
 TEST_F(FirstTaskTest, OthersEndAsItDoes_WhetherTheyComeBeforeOrAfter) {
@@ -62,7 +72,7 @@ TEST_F(FirstTaskTest, DiesWithoutAStatus) {
   auto first = FirstTask::Open("slurm-1.0.n1");
   ASSERT_OK(first);
   absl::StatusOr<int> end = absl::UnknownError("not yet");
-  // It may be there before the end or find nobody: neither is a success.
+  // It may come before the end or find no first task: neither is a success.
   std::thread other([&] { end = FollowFirstTask("slurm-1.0.n1", absl::Milliseconds(200)); });
   (*first)->End(0, 0);
   other.join();
@@ -71,10 +81,10 @@ TEST_F(FirstTaskTest, DiesWithoutAStatus) {
 
 TEST_F(FirstTaskTest, NeverComes) {
   EXPECT_THAT(FollowFirstTask("slurm-1.0.n1", absl::Milliseconds(10)),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("did not come")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("did not start")));
 }
 
-// In a launcher, which has the signals blocked that end it.
+// A launcher blocks the signals that end it, so the test does too.
 class InterruptedTaskTest : public FirstTaskTest, public testing::WithParamInterface<int> {
  protected:
   void SetUp() override {
@@ -86,7 +96,7 @@ class InterruptedTaskTest : public FirstTaskTest, public testing::WithParamInter
     FirstTaskTest::TearDown();
   }
 
-  // Another task, which follows the first and then exits as that does, or with 99.
+  // Starts another task, which follows the first and then exits with the same status, or with 99.
   static pid_t Follow() {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -108,7 +118,7 @@ TEST_P(InterruptedTaskTest, TheWaitForAFirstTaskThatDoesNotComeEnds) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == GetParam()) << status;
 }
 
-// The first one stops the workers on the same signal, and they end together.
+// The first task stops the workers on the same signal, so the other tasks must wait for its end.
 TEST_P(InterruptedTaskTest, TheWaitForItsEndDoesNot) {
   auto first = FirstTask::Open("slurm-1.0.n1");
   ASSERT_OK(first);

@@ -1,5 +1,5 @@
-// Which launcher this is by its environment: under Slurm, an MPI launcher, Kubernetes, or with
-// MASTER_ADDR and friends set. Pure: environments come in as maps.
+// Identifies this launcher from its environment: under Slurm, an MPI launcher, Kubernetes, or with
+// MASTER_ADDR and related variables. Pure: environments are passed as maps.
 #ifndef CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_
 #define CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_
 
@@ -17,73 +17,74 @@ namespace cadre::launcher {
 using EnvironmentMap = std::map<std::string, std::string>;
 
 struct Identity {
-  // The source of all this, for messages: "Slurm", "Open MPI", ...
+  // Where these values come from, for messages: "Slurm", "Open MPI", ...
   std::string source;
   int node_rank = -1;
-  // 0: it does not say for certain; then `unsaid` says what it does say, in a clause.
+  // 0: the environment does not tell for certain; then `nodes_hint` has what it does tell, as a
+  // clause.
   uint32_t nodes = 0;
-  std::string unsaid;
-  // Where the node that serves can be reached, unless that node says otherwise (LaunchBoard);
-  // empty: it does not say.
+  std::string nodes_hint;
+  // The host of the node that serves, unless that node publishes another address (LaunchBoard);
+  // empty: it is not known.
   std::string endpoint_host;
   int endpoint_port = 0;
-  // Its name may not be there yet, not even to that node.
+  // The host's name may not resolve yet, not even on that node.
   bool endpoint_comes_later = false;
-  // Whether that is this node. Without it, whoever owns the endpoint's address serves.
+  // Whether this node serves. If it is not set, the node that owns the endpoint's address serves.
   std::optional<bool> serves;
-  // Every node's name, in order; empty: it does not say.
+  // Every node's name, in order; empty: they are not known.
   std::vector<std::string> node_names;
   // This node's name among them.
   std::string node_name;
-  // Slurm gave the names, and may know addresses where they do not resolve; SLURM_NODE_ALIASES.
+  // The names are Slurm's, which may know addresses if they do not resolve; SLURM_NODE_ALIASES.
   bool names_are_slurms = false;
   std::string slurm_aliases;
   // A name for the job that is the same on every node.
   std::string job_name;
-  // The name of this launch (a Slurm step, one mpirun), different from all others and the same on
-  // every node; files that its launchers share are named by it. Empty: it does not say.
+  // The name of this launch (a Slurm step, one mpirun), unique and the same on every node; the
+  // files that its launchers share are named after it. Empty: it is not known.
   std::string launch;
-  // Launchers that were started on this node, and which of them this is. The first one is the
+  // The number of launchers started on this node, and the index of this one. The first one is the
   // node's agent.
   uint32_t local_tasks = 1;
   uint32_t local_task = 0;
-  // Of one mpirun: how many launchers it started on all nodes together, and which of those this is.
-  // 0: it does not say.
+  // Under mpirun: the number of launchers on all nodes together, and the index of this one. 0: it
+  // is not known.
   uint32_t tasks = 0;
   uint32_t task = 0;
-  // The descriptor at which this mpirun answers questions in PMI's protocol; -1: there is none.
+  // The descriptor at which this mpirun answers PMI requests; -1: there is none.
   int pmi = -1;
-  // The part of a cluster's job that an agent started this launcher for; 0: none did.
-  uint64_t part = 0;
+  // The allocation of a cluster's job for which an agent started this launcher; 0: no agent did.
+  uint64_t allocation = 0;
 };
 
-// Each returns nothing where its variables are absent, INVALID_ARGUMENT naming the variable where
-// they make no sense.
+// Each returns nullopt if its variables are not set, and INVALID_ARGUMENT naming the variable if
+// they are not valid.
 absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadOpenMpi(const EnvironmentMap& environment);
-// Hydra and its relatives; Slurm may set the same variables.
+// For Hydra and related launchers; Slurm may set the same variables.
 absl::StatusOr<std::optional<Identity>> ReadPmi(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& environment);
 
-// The variables that 'cadre agent' sets.
+// Reads the variables that 'cadre agent' sets.
 absl::StatusOr<std::optional<Identity>> ReadCluster(const EnvironmentMap& environment);
 
-// The first of them that says something. An agent knows what it starts. MASTER_ADDR comes first: a
-// person set it. mpirun comes before Slurm, within whose allocations it starts programs.
+// Tries the sources in this order: an agent's variables, because it knows what it starts;
+// MASTER_ADDR, because a user set it; mpirun before Slurm, because mpirun starts programs inside
+// Slurm's allocations.
 absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& environment);
 
-// The name of an mpirun's launch, by what it calls its job. A file's name.
+// A launch name from an mpirun's name of its job, usable as a file name.
 std::string MpiLaunchName(absl::string_view job);
 
-// A port between 20000 and 29399 that depends on `seed` only, for jobs that share a machine.
+// A port between 20000 and 29399 that depends only on `seed`, so that jobs can share a machine.
 int PortFor(absl::string_view seed);
 
-// The variable as a number from 0; nothing where it is unset, INVALID_ARGUMENT where it is no
-// number.
+// The variable as a number from 0; nullopt if it is unset, INVALID_ARGUMENT if it is no number.
 absl::StatusOr<std::optional<uint32_t>> NumberIn(const EnvironmentMap& environment,
                                                  const std::string& name);
-// Empty where it is unset.
+// Empty if the variable is unset.
 std::string TextIn(const EnvironmentMap& environment, const std::string& name);
 
 }  // namespace cadre::launcher

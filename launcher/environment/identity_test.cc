@@ -47,7 +47,7 @@ TEST(ClusterTest, AnAgentSaysWhatItStarts) {
                                         {"CADRE_CLUSTER_NODES", "n1,n2"},
                                         {"MASTER_ADDR", "elsewhere"}});
   ASSERT_OK(identity);
-  EXPECT_EQ((*identity)->part, 7u);
+  EXPECT_EQ((*identity)->allocation, 7u);
   EXPECT_EQ((*identity)->node_name, "n2");
   EXPECT_THAT((*identity)->node_names, ElementsAre("n1", "n2"));
   EXPECT_EQ((*identity)->serves, false);
@@ -94,7 +94,7 @@ TEST(SlurmTest, Contradictions_NameTheVariable) {
   refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}, "SLURM_LOCALID");
   refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}, {"SLURM_LOCALID", "2"}}, "SLURM_LOCALID");
   refused({{"SLURM_STEP_ID", ""}}, "SLURM_STEP_ID");
-  // Steps of several components, of which this one is told only a part, or which share a node.
+  // Steps of several components, of which this one sees only a part, or which share a node.
   refused({{"SLURM_STEP_NUM_NODES", "3"}}, "SLURM_STEP_NUM_NODES is 3");
   refused({{"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}, {"SLURM_STEP_NUM_TASKS", "5"}},
           "SLURM_STEP_NUM_TASKS is 5");
@@ -153,10 +153,10 @@ TEST(MpiTest, SeveralNodes_AreNeverCountedByOneAlone) {
       ASSERT_OK(identity);
       EXPECT_EQ((*identity)->nodes, 0u);
       EXPECT_EQ((*identity)->node_rank, -1);
-      EXPECT_THAT((*identity)->unsaid, HasSubstr(absl::StrCat("_SIZE=", size)));
+      EXPECT_THAT((*identity)->nodes_hint, HasSubstr(absl::StrCat("_SIZE=", size)));
     }
   }
-  EXPECT_THAT((*ReadPmi({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}))->unsaid,
+  EXPECT_THAT((*ReadPmi({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}))->nodes_hint,
               HasSubstr("MPI_LOCALNRANKS is not set"));
 }
 
@@ -220,7 +220,7 @@ TEST(KubernetesTest, IndexedJob_WithItsService) {
   EXPECT_EQ((*identity)->job_name, "train");
   EXPECT_EQ((*identity)->node_rank, 2);
   EXPECT_EQ((*identity)->nodes, 0u);
-  EXPECT_THAT((*identity)->unsaid, HasSubstr("JOB_COMPLETION_INDEX=2"));
+  EXPECT_THAT((*identity)->nodes_hint, HasSubstr("JOB_COMPLETION_INDEX=2"));
 }
 
 TEST(IdentityTest, PlainMachine_SaysNothing) {

@@ -33,19 +33,19 @@ constexpr char kEnded[] = "ended";
 constexpr char kTookPart[] = "ran";
 constexpr absl::string_view kAt = "at ";
 constexpr absl::string_view kFailed = "failed ";
-// Between two looks: at first so much, later twice as much each time, up to the other.
+// The interval between two polls: first the shorter, then doubled each time up to the longer.
 constexpr absl::Duration kFirstLook = absl::Milliseconds(10);
 constexpr absl::Duration kLastLook = absl::Milliseconds(500);
-// A start that takes longer is worth a line.
+// A start that takes longer is reported to the user.
 constexpr absl::Duration kSlow = absl::Seconds(10);
-// What is older was left by another launch that had the same name; what is much older than that, by
-// one that nobody waits for any more.
+// Older files were left by another launch of the same name; much older ones by a launch that has no
+// use for them any more.
 constexpr absl::Duration kOld = kLaunchEndKept;
 constexpr absl::Duration kForgotten = absl::Hours(48);
 constexpr size_t kMaxLine = 4096;
 
-// A network file system remembers for half a minute that a file was not there. Whoever changes the
-// directory itself is told by the file server that others have changed it too, and looks anew.
+// A network file system caches for half a minute that a file does not exist. A change of the
+// directory by this machine shows that others have changed it too, which invalidates the cache.
 void ForgetWhatWasNotThere(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/.look-", getpid(), "-", time(nullptr));
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -54,13 +54,13 @@ void ForgetWhatWasNotThere(const std::string& directory) {
   unlink(path.c_str());
 }
 
-// By the file server's clock, which gave both their times; the directory was changed just now.
+// Both times are the file server's; the directory was changed just now.
 bool IsOlder(absl::Duration age, const struct stat& directory, const struct stat& file) {
   return directory.st_mtime - file.st_mtime > absl::ToInt64Seconds(age);
 }
 
-// Launches that were killed, or that said why they failed, have left their files, and all how they
-// ended.
+// Removes the files of old launches: those that were killed or failed to serve left all files, and
+// each launch leaves a file about its end.
 void RemoveForgotten(const std::string& directory) {
   struct stat now = {};
   if (stat(directory.c_str(), &now) != 0) return;
@@ -86,30 +86,31 @@ std::string FirstLineOf(const std::string& path) {
   return line;
 }
 
-// When it was written, by the file server's clock; the past where it is not there.
+// When the file was written, by the file server's clock; the infinite past if it does not exist.
 absl::Time WrittenAt(const std::string& path) {
   struct stat info = {};
   return stat(path.c_str(), &info) == 0 ? absl::TimeFromTimespec(info.st_mtim)
                                         : absl::InfinitePast();
 }
 
-// By the file server's clock and this machine's: no file is written for the question.
+// Compares the file server's clock with this machine's, so that no file need be written to get the
+// server's time.
 bool IsKept(const std::string& path) { return absl::Now() - WrittenAt(path) <= kLaunchEndKept; }
 
 absl::Status CannotServe(absl::string_view why) {
   return absl::UnavailableError(
-      absl::StrCat("the node that is to serve the rendezvous cannot: ", why));
+      absl::StrCat("the node that is to serve the rendezvous cannot serve it: ", why));
 }
 
 class Waiting {
  public:
-  Waiting(std::string directory, absl::Duration patience)
-      : directory_(std::move(directory)), began_(MonoNow()), patience_(patience) {
+  Waiting(std::string directory, absl::Duration timeout)
+      : directory_(std::move(directory)), began_(MonoNow()), timeout_(timeout) {
     ForgetWhatWasNotThere(directory_);
   }
-  // False: it has been long enough.
+  // Returns false when `timeout` is over.
   bool Again() {
-    if (MonoNow() - began_ >= patience_) return false;
+    if (MonoNow() - began_ >= timeout_) return false;
     absl::SleepFor(pause_);
     pause_ = std::min(2 * pause_, kLastLook);
     ForgetWhatWasNotThere(directory_);
@@ -120,7 +121,7 @@ class Waiting {
  private:
   const std::string directory_;
   const MonoTime began_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   absl::Duration pause_ = kFirstLook;
 };
 
@@ -139,7 +140,7 @@ absl::StatusOr<LaunchBoard> LaunchBoard::Open(const std::string& launch) {
   return LaunchBoard(std::move(directory), launch);
 }
 
-// Whole: it is written under another name first.
+// Atomically: the text is written under another name first.
 absl::Status LaunchBoard::Write(const std::string& name, absl::string_view text) const {
   const std::string path = PathOf(name);
   const std::string draft = absl::StrCat(path, ".new-", getpid());
@@ -155,7 +156,7 @@ absl::Status LaunchBoard::Write(const std::string& name, absl::string_view text)
   return why;
 }
 
-// What follows the prefix in their names, with their first lines.
+// Returns what follows the prefix in the files' names, with their first lines.
 std::vector<std::pair<std::string, std::string>> LaunchBoard::Read(absl::string_view prefix) const {
   const std::string begin = absl::StrCat(launch_, ".", prefix);
   struct stat directory = {};
@@ -176,12 +177,12 @@ std::vector<std::pair<std::string, std::string>> LaunchBoard::Read(absl::string_
   return found;
 }
 
-absl::StatusOr<std::vector<LaunchBoard::Node>> LaunchBoard::Meet(const Node& own, uint32_t tasks,
-                                                                 absl::Duration patience) const {
+absl::StatusOr<std::vector<LaunchBoard::Node>> LaunchBoard::GatherNodes(
+    const Node& own, uint32_t tasks, absl::Duration timeout) const {
   RETURN_IF_ERROR(
       Write(absl::StrCat(kNode, own.task), absl::StrCat(own.tasks, " ", own.name, "\n")));
   std::vector<Node> nodes;
-  Waiting waiting(directory_, patience);
+  Waiting waiting(directory_, timeout);
   do {
     nodes.clear();
     uint64_t sum = 0;
@@ -200,31 +201,31 @@ absl::StatusOr<std::vector<LaunchBoard::Node>> LaunchBoard::Meet(const Node& own
     if (sum == tasks) return nodes;
     if (sum > tasks) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "this launch has ", tasks, " tasks, but its nodes say that they have ", sum, ": ",
-          Come(nodes), " (", Where(), "); remove those files if they are of an earlier launch"));
+          "this launch has ", tasks, " tasks, but its nodes report ", sum, ": ", Come(nodes), " (",
+          Where(), "); remove those files if they are of an earlier launch"));
     }
   } while (waiting.Again());
   return absl::DeadlineExceededError(absl::StrCat(
-      "this launch has ", tasks, " tasks, and within ", absl::FormatDuration(patience),
-      " only those of ", Come(nodes), " came (", Where(),
+      "this launch has ", tasks, " tasks, but within ", absl::FormatDuration(timeout),
+      " only the tasks of ", Come(nodes), " have reported (", Where(),
       "); are all of them 'cadre run', and is the home directory the same on every node? If not, "
       "add --nnodes N, --rdzv-endpoint HOST[:PORT] and --token-file FILE"));
 }
 
-absl::Status LaunchBoard::Serves(absl::string_view at) const {
+absl::Status LaunchBoard::PublishAddress(absl::string_view at) const {
   return Write(kServer, absl::StrCat(kAt, at, "\n"));
 }
 
-void LaunchBoard::Fails(absl::string_view why) const {
-  // Where even that cannot be written the others hear nothing until they have waited enough.
+void LaunchBoard::PublishFailure(absl::string_view why) const {
+  // If even that cannot be written, the others wait until their timeout is over.
   Write(kServer, absl::StrCat(kFailed, why.substr(0, kMaxLine), "\n")).IgnoreError();
 }
 
-absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
+absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration timeout,
                                                      const std::string& node,
                                                      const std::function<void()>& slow) const {
   bool said_slow = false;
-  Waiting waiting(directory_, patience);
+  Waiting waiting(directory_, timeout);
   do {
     for (const auto& [name, line] : Read(kServer)) {
       absl::string_view text = line;
@@ -235,15 +236,15 @@ absl::StatusOr<std::string> LaunchBoard::AwaitServer(absl::Duration patience,
       NoteTakenPart(node);
       return failed;
     }
-    if (!HasTakenPart(node) && End().ok()) {
+    if (!HasTakenPart(node) && ReadEnd().ok()) {
       return absl::NotFoundError(absl::StrCat("launch ", launch_, " has ended"));
     }
     if (!said_slow && waiting.So() >= kSlow) slow();
     said_slow = said_slow || waiting.So() >= kSlow;
   } while (waiting.Again());
   return absl::DeadlineExceededError(absl::StrCat(
-      "the node that is to serve the rendezvous did not say where within ",
-      absl::FormatDuration(patience), " (", Where(),
+      "the node that is to serve the rendezvous did not publish its address within ",
+      absl::FormatDuration(timeout), " (", Where(),
       "); is the home directory the same on every node? If not, make a token with 'cadre token new "
       "FILE' and add --token-file FILE"));
 }
@@ -257,11 +258,11 @@ absl::Status LaunchBoard::Failure(const std::string& node) const {
   return WrittenAt(path) <= heard ? absl::OkStatus() : CannotServe(why);
 }
 
-absl::Status LaunchBoard::Ended(const v1::Verdict& verdict) const {
+absl::Status LaunchBoard::RecordEnd(const v1::Verdict& verdict) const {
   return Write(kEnded, verdict.SerializeAsString());
 }
 
-absl::StatusOr<v1::Verdict> LaunchBoard::End() const {
+absl::StatusOr<v1::Verdict> LaunchBoard::ReadEnd() const {
   const std::string path = PathOf(kEnded);
   v1::Verdict verdict;
   std::ifstream file(path, std::ios::binary);
@@ -273,7 +274,7 @@ absl::StatusOr<v1::Verdict> LaunchBoard::End() const {
 }
 
 void LaunchBoard::NoteTakenPart(const std::string& node) const {
-  // Without it the next run may take this one's end for its own, which it says then.
+  // If this fails, the next run may take this run's end for its own, and its error will say so.
   Write(absl::StrCat(node, ".", kTookPart), "").IgnoreError();
 }
 
@@ -281,7 +282,7 @@ bool LaunchBoard::HasTakenPart(const std::string& node) const {
   return access(PathOf(absl::StrCat(node, ".", kTookPart)).c_str(), F_OK) == 0;
 }
 
-void LaunchBoard::BeginAnew() const {
+void LaunchBoard::ForgetEarlierRun() const {
   unlink(PathOf(kEnded).c_str());
   if (absl::StartsWith(FirstLineOf(PathOf(kServer)), kFailed)) unlink(PathOf(kServer).c_str());
 }
@@ -296,12 +297,12 @@ void LaunchBoard::Remove() const {
 
 namespace {
 
-// Asks, and returns the answer's words that have an "=".
+// Sends a request, and returns the words of the answer that contain "=".
 absl::StatusOr<std::map<std::string, std::string>> AskPmi(int fd, const std::string& question,
                                                           MonoTime until) {
   if (send(fd, question.data(), question.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(question.size())) {
-    return absl::UnavailableError("PMI does not take questions");
+    return absl::UnavailableError("PMI accepts no requests");
   }
   std::string answer;
   while (answer.find('\n') == std::string::npos) {
@@ -324,16 +325,16 @@ absl::StatusOr<std::map<std::string, std::string>> AskPmi(int fd, const std::str
 
 }  // namespace
 
-absl::StatusOr<std::string> AskPmiForJob(int fd, absl::Duration patience) {
-  const MonoTime until = MonoNow() + patience;
+absl::StatusOr<std::string> AskPmiForJob(int fd, absl::Duration timeout) {
+  const MonoTime until = MonoNow() + timeout;
   RETURN_IF_ERROR(AskPmi(fd, "cmd=init pmi_version=1 pmi_subversion=1\n", until).status());
   const auto answer = AskPmi(fd, "cmd=get_my_kvsname\n", until);
-  // Whoever does not say goodbye is taken to have failed.
+  // mpirun considers a process that does not finalize as failed.
   RETURN_IF_ERROR(AskPmi(fd, "cmd=finalize\n", until).status());
   RETURN_IF_ERROR(answer.status());
   const auto name = answer->find("kvsname");
   if (name != answer->end() && !name->second.empty()) return name->second;
-  return absl::UnavailableError("PMI does not say what it calls its job");
+  return absl::UnavailableError("PMI does not tell the name of its job");
 }
 
 }  // namespace cadre::launcher

@@ -1,7 +1,7 @@
-// What the launchers of one srun or mpirun tell each other while they are not connected: at the
-// start how many tasks each node has, where the one that serves is, or why it cannot; at the end
-// how the launch ended. They are small files in the user's home directory, which the nodes mostly
-// share (HomeDirectory()). One thread each; calls block.
+// Facts that the launchers of one srun or mpirun exchange while they are not connected: at the
+// start how many tasks each node has, where the server is, or why there is none; at the end how the
+// launch ended. They are small files in the user's home directory, which most nodes share
+// (HomeDirectory()). Use each object on one thread; calls block.
 #ifndef CADRE_LAUNCHER_ENVIRONMENT_LAUNCH_BOARD_H_
 #define CADRE_LAUNCHER_ENVIRONMENT_LAUNCH_BOARD_H_
 
@@ -20,60 +20,63 @@
 
 namespace cadre::launcher {
 
-// Until then an end is believed. After that nobody comes any more, and an MPI launcher may give the
-// launch's name again.
+// How long the recorded end of a launch is valid. Launchers do not come later than that, and an MPI
+// launcher may give another launch the same name.
 inline constexpr absl::Duration kLaunchEndKept = absl::Hours(1);
 
 class LaunchBoard {
  public:
-  // `launch` as Identity has it. Errors: there is no home directory to share.
+  // `launch` as in Identity. Fails if there is no home directory to share.
   static absl::StatusOr<LaunchBoard> Open(const std::string& launch);
 
   struct Node {
-    // The first of its tasks, among those of all nodes.
+    // The index of its first task among the tasks of all nodes.
     uint32_t task = 0;
     uint32_t tasks = 1;
     std::string name;
   };
-  // Says what `own` node has, and waits until all have done so: their tasks make `tasks`. In the
-  // order of their first tasks. INVALID_ARGUMENT: they make more; DEADLINE_EXCEEDED: not all came.
-  absl::StatusOr<std::vector<Node>> Meet(const Node& own, uint32_t tasks,
-                                         absl::Duration patience) const;
+  // Publishes `own` and waits until all nodes have published theirs, whose tasks sum to `tasks`.
+  // Returns them in the order of their first tasks. INVALID_ARGUMENT: the sum is larger;
+  // DEADLINE_EXCEEDED: nodes are missing.
+  absl::StatusOr<std::vector<Node>> GatherNodes(const Node& own, uint32_t tasks,
+                                                absl::Duration timeout) const;
 
-  // By the node that is to serve: where it does, as host:port; or why it cannot.
-  absl::Status Serves(absl::string_view at) const;
-  void Fails(absl::string_view why) const;
+  // Called by the node that is to serve: publishes where it serves, as host:port, or why it cannot.
+  absl::Status PublishAddress(absl::string_view at) const;
+  void PublishFailure(absl::string_view why) const;
 
-  // By all others: where that is. UNAVAILABLE: why it cannot serve; NOT_FOUND: the launch has ended
-  // (End()), and `node` has taken no part in it; DEADLINE_EXCEEDED: none of these. `slow` is called
-  // once where that takes longer than a start usually does.
-  absl::StatusOr<std::string> AwaitServer(absl::Duration patience, const std::string& node,
+  // Called by all other nodes: waits for the server's address. UNAVAILABLE: the reason why it
+  // cannot serve; NOT_FOUND: the launch has ended (ReadEnd()) and `node` took no part in it;
+  // DEADLINE_EXCEEDED: nothing is known in time. `slow` is called once if that takes longer than a
+  // usual start.
+  absl::StatusOr<std::string> AwaitServer(absl::Duration timeout, const std::string& node,
                                           const std::function<void()>& slow) const;
 
-  // Why the node that is to serve cannot, in this run of the launch; OK: it has not said so. Once
-  // `node` has taken part, or has heard that, it is of an earlier run.
+  // Why the node that is to serve cannot, in this run of the launch; OK: it has published no
+  // reason. Once `node` has taken part in a run or has read the reason, it counts as that of an
+  // earlier run.
   absl::Status Failure(const std::string& node) const;
 
-  // By the node that served: how the launch ended, for those who find nobody serving any more. They
-  // come too late, or had been cut off.
-  absl::Status Ended(const v1::Verdict& verdict) const;
-  // NOT_FOUND: it has not, as far as is known here, or that is kLaunchEndKept ago.
-  absl::StatusOr<v1::Verdict> End() const;
+  // Called by the node that served: records how the launch ended, for launchers that find no server
+  // because they come too late or were disconnected.
+  absl::Status RecordEnd(const v1::Verdict& verdict) const;
+  // NOT_FOUND: this node sees no end of the launch, or it is older than kLaunchEndKept.
+  absl::StatusOr<v1::Verdict> ReadEnd() const;
 
-  // A script may call `cadre run` several times in one launch: whoever took part in a run of it
-  // does not come too late for that one, but in time for the next.
+  // A script may call `cadre run` several times in one launch. A node that took part in the run
+  // that ended is not late for that run, but early for the next.
   void NoteTakenPart(const std::string& node) const;
   bool HasTakenPart(const std::string& node) const;
 
-  // By the node that serves: takes back what an earlier run said of its end, or of why it cannot;
-  // another launch may have had the name, too.
-  void BeginAnew() const;
-  // At the end: all but how the launch ended, and who took part.
+  // Called by the node that serves: removes what an earlier run, or another launch of the same
+  // name, recorded about its end or about why it could not serve.
+  void ForgetEarlierRun() const;
+  // Called at the end: removes everything except how the launch ended and which nodes took part.
   void Remove() const;
 
-  // A token that the launch shares.
+  // The file with the token that the launch's nodes share.
   std::string TokenFile() const { return PathOf("token"); }
-  // Where it is, for people.
+  // The place of the files, for messages.
   std::string Where() const { return directory_ + "/" + launch_ + ".*"; }
 
  private:
@@ -89,9 +92,9 @@ class LaunchBoard {
   std::string launch_;
 };
 
-// What an mpirun calls its job, asked in PMI's protocol (version 1) at the descriptor that it gave
-// this process. Others may not ask there at the same time. UNAVAILABLE: it does not answer so.
-absl::StatusOr<std::string> AskPmiForJob(int fd, absl::Duration patience = absl::Seconds(10));
+// An mpirun's name of its job, requested with PMI's protocol (version 1) at the descriptor that it
+// gave this process. Only one process may use that at a time. UNAVAILABLE: it gives no such answer.
+absl::StatusOr<std::string> AskPmiForJob(int fd, absl::Duration timeout = absl::Seconds(10));
 
 }  // namespace cadre::launcher
 

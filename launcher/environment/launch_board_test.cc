@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -30,11 +31,19 @@ class LaunchBoardTest : public ::testing::Test {
   void SetUp() override {
     std::string home = absl::StrCat(::testing::TempDir(), "/homeXXXXXX");
     ASSERT_NE(mkdtemp(home.data()), nullptr);
+    if (const char* const before = getenv("HOME")) before_ = before;
     setenv("HOME", home.c_str(), 1);
     home_ = home;
     verdict_.set_job("j");
     verdict_.set_outcome(v1::FAILED);
     verdict_.set_exit_status(7);
+  }
+  void TearDown() override {
+    if (before_.has_value()) {
+      setenv("HOME", before_->c_str(), 1);
+    } else {
+      unsetenv("HOME");
+    }
   }
   static LaunchBoard Board() { return *LaunchBoard::Open("mpi-7"); }
   void MakeOld(const std::string& file) {
@@ -44,14 +53,15 @@ class LaunchBoardTest : public ::testing::Test {
   }
 
   std::string home_;
+  std::optional<std::string> before_;
   v1::Verdict verdict_;
 };
 
 TEST_F(LaunchBoardTest, NodesCountTogether_InTheOrderOfTheirTasks) {
   const LaunchBoard board = Board();
   absl::StatusOr<std::vector<LaunchBoard::Node>> first, second;
-  std::thread other([&] { second = board.Meet({2, 3, "n2"}, 5, kLong); });
-  first = board.Meet({0, 2, "n1"}, 5, kLong);
+  std::thread other([&] { second = board.GatherNodes({2, 3, "n2"}, 5, kLong); });
+  first = board.GatherNodes({0, 2, "n1"}, 5, kLong);
   other.join();
   for (const auto& nodes : {first, second}) {
     ASSERT_OK(nodes);
@@ -64,20 +74,20 @@ TEST_F(LaunchBoardTest, NodesCountTogether_InTheOrderOfTheirTasks) {
 }
 
 TEST_F(LaunchBoardTest, WhoDoesNotCome_IsMissed) {
-  EXPECT_THAT(Board().Meet({0, 2, "n1"}, 5, kShort),
+  EXPECT_THAT(Board().GatherNodes({0, 2, "n1"}, 5, kShort),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("5 tasks"), HasSubstr("n1 (2)"), HasSubstr("--nnodes"))));
-  // Five, with what the first one has said.
-  EXPECT_OK(Board().Meet({2, 3, "n2"}, 5, kLong));
-  EXPECT_THAT(Board().Meet({5, 1, "n3"}, 5, kLong),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("they have 6")));
+  // Five, together with what the first node has published.
+  EXPECT_OK(Board().GatherNodes({2, 3, "n2"}, 5, kLong));
+  EXPECT_THAT(Board().GatherNodes({5, 1, "n3"}, 5, kLong),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nodes report 6")));
 }
 
 TEST_F(LaunchBoardTest, TheOthersHearWhereItServes) {
   const LaunchBoard board = Board();
   absl::StatusOr<std::string> at;
   std::thread other([&] { at = board.AwaitServer(kLong, "n2", [] {}); });
-  ASSERT_OK(board.Serves("10.0.0.1:2345"));
+  ASSERT_OK(board.PublishAddress("10.0.0.1:2345"));
   other.join();
   ASSERT_OK(at);
   EXPECT_EQ(*at, "10.0.0.1:2345");
@@ -89,21 +99,23 @@ TEST_F(LaunchBoardTest, TheOthersHearWhereItServes) {
 
 TEST_F(LaunchBoardTest, TheOthersHearWhyItCannotServe) {
   const LaunchBoard board = Board();
-  board.Fails("no such script");
-  EXPECT_THAT(board.AwaitServer(kLong, "n2", [] {}),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot: no such script")));
-  // Another launch with such a name.
+  board.PublishFailure("no such script");
+  EXPECT_THAT(
+      board.AwaitServer(kLong, "n2", [] {}),
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot serve it: no such script")));
+  // Another launch of a similar name.
   EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->AwaitServer(kShort, "n2", [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("mpi-7.r1")));
 }
 
-// A first node without the script; the second run of the script that started both has one.
+// The first run fails because the first node lacks the script, and the second run in the same
+// launch finds it.
 TEST_F(LaunchBoardTest, WhyItCannotServe_IsOfOneRun) {
   const LaunchBoard board = Board();
   EXPECT_OK(board.Failure("n2"));
-  board.Fails("no such script");
-  EXPECT_THAT(board.Failure("n2"),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot: no such script")));
+  board.PublishFailure("no such script");
+  EXPECT_THAT(board.Failure("n2"), StatusIs(absl::StatusCode::kUnavailable,
+                                            HasSubstr("cannot serve it: no such script")));
   board.NoteTakenPart("n2");
   EXPECT_OK(board.Failure("n2"));
   EXPECT_THAT(board.AwaitServer(kShort, "n2", [] {}),
@@ -112,40 +124,40 @@ TEST_F(LaunchBoardTest, WhyItCannotServe_IsOfOneRun) {
       << "a node that has not heard it";
   MakeOld(".server");
   EXPECT_OK(board.Failure("n4"));
-  board.Fails("again");
+  board.PublishFailure("again");
   EXPECT_THAT(board.Failure("n4"), StatusIs(absl::StatusCode::kUnavailable));
-  board.BeginAnew();
+  board.ForgetEarlierRun();
   EXPECT_OK(board.Failure("n4"));
 }
 
 TEST_F(LaunchBoardTest, WhoServesOnceMore_TakesNothingBackOfWhere) {
   const LaunchBoard board = Board();
-  ASSERT_OK(board.Serves("10.0.0.1:2345"));
-  board.BeginAnew();
+  ASSERT_OK(board.PublishAddress("10.0.0.1:2345"));
+  board.ForgetEarlierRun();
   EXPECT_OK(board.AwaitServer(kLong, "n2", [] {}));
   EXPECT_OK(board.Failure("n2"));
 }
 
 TEST_F(LaunchBoardTest, WhoComesAfterTheEnd_DoesNotWait) {
   const LaunchBoard board = Board();
-  ASSERT_OK(board.Ended(verdict_));
+  ASSERT_OK(board.RecordEnd(verdict_));
   EXPECT_THAT(board.AwaitServer(kLong, "n2", [] {}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("mpi-7 has ended")));
-  ASSERT_OK(board.End());
-  EXPECT_EQ(board.End()->exit_status(), 7);
-  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->End(), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(board.ReadEnd());
+  EXPECT_EQ(board.ReadEnd()->exit_status(), 7);
+  EXPECT_THAT(LaunchBoard::Open("mpi-7.r1")->ReadEnd(), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(LaunchBoardTest, WhoServesBeginsWithoutAnEnd) {
-  ASSERT_OK(Board().Ended(verdict_));
-  Board().BeginAnew();
-  EXPECT_THAT(Board().End(), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(Board().RecordEnd(verdict_));
+  Board().ForgetEarlierRun();
+  EXPECT_THAT(Board().ReadEnd(), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// A script that calls `cadre run` twice in one step.
+// A script may call `cadre run` twice in one step of a Slurm job.
 TEST_F(LaunchBoardTest, WhoTookPartIsNotTooLateForTheNextRun) {
   const LaunchBoard board = Board();
-  ASSERT_OK(board.Ended(verdict_));
+  ASSERT_OK(board.RecordEnd(verdict_));
   board.NoteTakenPart("n1");
   EXPECT_TRUE(board.HasTakenPart("n1"));
   EXPECT_FALSE(board.HasTakenPart("n2"));
@@ -157,12 +169,12 @@ TEST_F(LaunchBoardTest, WhoTookPartIsNotTooLateForTheNextRun) {
 
 TEST_F(LaunchBoardTest, OldEndsAreNotBelievedAndRemoved) {
   const LaunchBoard board = Board();
-  ASSERT_OK(board.Ended(verdict_));
+  ASSERT_OK(board.RecordEnd(verdict_));
   board.NoteTakenPart("n1");
   std::ofstream(board.TokenFile()) << "token";
   for (const char* const file : {".ended", ".n1.ran", ".token"}) MakeOld(file);
-  EXPECT_THAT(board.End(), StatusIs(absl::StatusCode::kNotFound));
-  ASSERT_OK(LaunchBoard::Open("mpi-8")->Ended(verdict_));
+  EXPECT_THAT(board.ReadEnd(), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(LaunchBoard::Open("mpi-8")->RecordEnd(verdict_));
   EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.ended"));
   EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.n1.ran"));
   EXPECT_TRUE(std::filesystem::exists(board.TokenFile())) << "its launch may be running";
@@ -170,23 +182,23 @@ TEST_F(LaunchBoardTest, OldEndsAreNotBelievedAndRemoved) {
 
 TEST_F(LaunchBoardTest, WhatIsBrokenIsNoEnd) {
   std::ofstream(home_ + "/.cadre/mpi-7.ended") << "\xff\xff";
-  EXPECT_THAT(Board().End(), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Board().ReadEnd(), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// Process ids, of which launches are named, come again.
+// Launches are named after process ids, which are reused.
 TEST_F(LaunchBoardTest, WhatAnEarlierLaunchLeft_IsNotBelieved) {
   const LaunchBoard board = Board();
-  ASSERT_OK(board.Serves("10.0.0.1:2345"));
+  ASSERT_OK(board.PublishAddress("10.0.0.1:2345"));
   const timespec old[2] = {{1, 0}, {1, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (home_ + "/.cadre/mpi-7.server").c_str(), old, 0), 0);
   EXPECT_THAT(board.AwaitServer(kShort, "n2", [] {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
-  // Whoever comes next takes it away.
-  ASSERT_OK(LaunchBoard::Open("mpi-8")->Serves("10.0.0.1:2345"));
+  // The next launch removes the file.
+  ASSERT_OK(LaunchBoard::Open("mpi-8")->PublishAddress("10.0.0.1:2345"));
   EXPECT_FALSE(std::filesystem::exists(home_ + "/.cadre/mpi-7.server"));
 }
 
-// An mpirun's end, which answers each line of `answers` in turn.
+// mpirun's side, which answers each request with the next of `answers`.
 class Pmi {
  public:
   explicit Pmi(std::vector<std::string> answers) {
@@ -197,7 +209,7 @@ class Pmi {
         const ssize_t got = read(ends_[1], question, sizeof(question));
         if (got <= 0) return;
         asked_.append(question, static_cast<size_t>(got));
-        // In two parts, as a stream may bring it.
+        // In two parts, as a stream may deliver it.
         EXPECT_EQ(write(ends_[1], answer.data(), 3), 3);
         EXPECT_EQ(write(ends_[1], answer.data() + 3, answer.size() - 3),
                   static_cast<ssize_t>(answer.size()) - 3);
@@ -234,7 +246,7 @@ TEST(PmiTest, TheJobHasAName) {
 TEST(PmiTest, WhoAnswersOtherwiseHasNone) {
   Pmi nameless({"cmd=response_to_init rc=0\n", "cmd=unknown\n", "cmd=finalize_ack\n"});
   EXPECT_THAT(AskPmiForJob(nameless.fd()),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("calls its job")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the name of its job")));
   Pmi silent({});
   EXPECT_THAT(AskPmiForJob(silent.fd(), kShort), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(AskPmiForJob(-1, kShort), StatusIs(absl::StatusCode::kUnavailable));

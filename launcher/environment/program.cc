@@ -1,3 +1,4 @@
+// Finds out what kind of program the user's is, and which Python runs it.
 #include "launcher/environment/program.h"
 
 #include <fcntl.h>
@@ -31,7 +32,7 @@ constexpr char kElf[] =
     "ELF";
 constexpr char kZip[] = "PK\x03\x04";
 
-// A file's beginning, in memory while it lives; empty where it cannot be read.
+// The beginning of a file, mapped while the object lives; empty if it cannot be read.
 class Beginning {
  public:
   Beginning(const std::string& path, size_t most) {
@@ -52,7 +53,7 @@ class Beginning {
   string_view text() const {
     return size_ == 0 ? string_view() : string_view(static_cast<const char*>(data_), size_);
   }
-  // Where one string of a table of strings is `name`.
+  // Whether one string of a string table is `name`.
   bool HasString(const char* name) const {
     const size_t size = strlen(name) + 2;
     const std::string all = std::string(1, '\0') + name + std::string(1, '\0');
@@ -96,6 +97,39 @@ bool CallsMpi(const std::string& path) {
   const Beginning file(path, kProgramLooked);
   return absl::StartsWith(file.text(), kElf) &&
          (file.HasString("MPI_Init") || file.HasString("MPI_Init_thread"));
+}
+
+namespace {
+
+bool IsSet(const std::map<std::string, std::string>& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found != environment.end() && !found->second.empty();
+}
+
+}  // namespace
+
+std::string PythonFor(const std::map<std::string, std::string>& environment,
+                      const std::filesystem::path& program) {
+  if (IsSet(environment, "PYTHON_EXEC")) return environment.at("PYTHON_EXEC");
+  std::error_code error;
+  if (IsSet(environment, "VIRTUAL_ENV")) {
+    const std::filesystem::path active =
+        std::filesystem::path(environment.at("VIRTUAL_ENV")) / "bin" / "python3";
+    return std::filesystem::exists(active, error) ? active.string() : "";
+  }
+  if (IsSet(environment, "CONDA_PREFIX")) return "";
+  const std::filesystem::path folder = program.parent_path();
+  const std::filesystem::path python = folder / "python3";
+  // PEP 405: this file makes a directory a virtual environment.
+  const bool environment_here =
+      std::filesystem::exists(folder.parent_path() / "pyvenv.cfg", error) &&
+      std::filesystem::exists(python, error);
+  return environment_here ? python.string() : "";
+}
+
+std::filesystem::path ThisProgram() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
 }  // namespace cadre::launcher

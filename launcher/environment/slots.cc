@@ -4,8 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "agent/workers/cpus.h"
-#include "agent/workers/gpus.h"
+#include "agent/workers/node_hardware.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 
@@ -43,7 +42,7 @@ absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const
     if (!own_gpus && job.resources().gpus_per_worker() == 0) return workers;
     const GpuCount gpus = machine.gpus();
     const uint64_t needed = uint64_t{workers} * per_worker;
-    // A machine without a GPU at all may run a job that only sorts out visibility.
+    // A job that only sets up visibility may run on a machine without any GPU.
     const bool required = job.resources().gpus_per_worker() > 0 || gpus.count > 0;
     if (required && needed > gpus.count) return TooFewGpus(needed, workers, gpus);
     return workers;
@@ -53,10 +52,10 @@ absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const
     if (gpus.count >= per_worker) return gpus.count / per_worker;
     if (kind == v1::WorkersPerNode::GPU || gpus.count > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "one worker for every ", per_worker == 1 ? "GPU" : absl::StrCat(per_worker, " GPUs"),
-          " is asked for, but this node has ", Count(gpus.count, "GPU"),
-          gpus.reason.empty() ? "" : absl::StrCat(" (", gpus.reason, ")"),
-          "; say how many workers, or cpu"));
+          "the job asks for one worker per ",
+          per_worker == 1 ? "GPU" : absl::StrCat(per_worker, " GPUs"), ", but this node has ",
+          Count(gpus.count, "GPU"), gpus.reason.empty() ? "" : absl::StrCat(" (", gpus.reason, ")"),
+          "; give a number of workers, or cpu"));
     }
   }
   ASSIGN_OR_RETURN(const uint32_t cores, machine.cores());
@@ -74,7 +73,7 @@ absl::Status CheckBinding(const v1::JobSpec& job, uint32_t workers, const Machin
   const GpuCount gpus = machine.gpus();
   if (needed <= gpus.count) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--bind gpu: ", TooFewGpus(needed, workers, gpus).message()));
+      absl::StrCat("placement.bind=gpu: ", TooFewGpus(needed, workers, gpus).message()));
 }
 
 }  // namespace cadre::launcher

@@ -1,4 +1,4 @@
-// How many workers this node starts. Asks for GPUs and CPUs only where the job speaks of them.
+// The number of workers that this node starts. Counts GPUs and CPUs only if the job needs that.
 #ifndef CADRE_LAUNCHER_ENVIRONMENT_SLOTS_H_
 #define CADRE_LAUNCHER_ENVIRONMENT_SLOTS_H_
 
@@ -13,11 +13,11 @@ namespace cadre::launcher {
 
 struct GpuCount {
   uint32_t count = 0;
-  // Why there are none.
+  // Why the count is 0.
   std::string reason;
 };
 
-// The GPUs and cores of the machine. Called at most once each.
+// The machine's GPUs and cores. Each function is called at most once.
 struct Machine {
   std::function<GpuCount()> gpus;
   std::function<absl::StatusOr<uint32_t>()> cores;
@@ -25,11 +25,11 @@ struct Machine {
 
 Machine ThisMachine();
 
-// INVALID_ARGUMENT naming both numbers when the node has fewer GPUs than its workers need.
+// INVALID_ARGUMENT, with both numbers, if the node has fewer GPUs than its workers need.
 // `own_gpus`: every worker needs a GPU of its own.
 absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const Machine& machine);
 
-// INVALID_ARGUMENT when the node has fewer cores, or GPUs, than so many workers are to be bound to.
+// INVALID_ARGUMENT if the node has fewer cores, or GPUs, than `workers` are to be bound to.
 absl::Status CheckBinding(const v1::JobSpec& job, uint32_t workers, const Machine& machine);
 
 }  // namespace cadre::launcher

@@ -57,7 +57,7 @@ TEST(SlotsTest, TooFewToBindTo_IsSaidBeforeTheJobForms) {
   EXPECT_OK(CheckBinding(job, 3, With(3, 2)));
   EXPECT_THAT(CheckBinding(job, 1, With(0, 2)),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("--bind gpu: 1 worker needs 1 GPU, but this node has 0")));
+                       HasSubstr("placement.bind=gpu: 1 worker needs 1 GPU, but this node has 0")));
 }
 
 }  // namespace

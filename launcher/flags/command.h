@@ -1,5 +1,5 @@
-// A subcommand as it looks from outside: the one table from which parsing, help, completion and
-// the manual page are made. Plain values.
+// The description of a subcommand: the table from which parsing, help, completion and the manual
+// page are made. Plain values.
 #ifndef CADRE_LAUNCHER_FLAGS_COMMAND_H_
 #define CADRE_LAUNCHER_FLAGS_COMMAND_H_
 
@@ -10,7 +10,7 @@
 
 namespace cadre::launcher {
 
-// The heading of flags that many commands share; the help has them at its end.
+// The heading of flags that many commands share; the help shows them last.
 inline constexpr char kServerGroup[] = "Server";
 
 struct Flag {
@@ -23,17 +23,20 @@ struct Flag {
   std::string group = "Options";
   char short_name = '\0';
   bool repeated = false;
-  // Also read from PET_<NAME>, as torchrun does.
+  // The flag is also read from PET_<NAME>, as torchrun does.
   bool torchrun = false;
-  // Of a command with many flags: one of those that --help shows; --help-all shows every one.
+  // For a command with many flags: --help shows only these; --help-all shows every one.
   bool everyday = false;
+  // The property of a job that it gives, by the path that --set has for it, if it gives just one.
+  std::string property = "";
+  // An earlier form, which is accepted: only --help-all still shows it.
+  bool old = false;
 };
 
 struct Parsed {
-  // By long name. A switch that was given has the value "1".
+  // By long name. A switch that is present has the value "1".
   std::map<std::string, std::vector<std::string>> flags;
-  // The arguments that are no flags; for a command with a program, the program and all that
-  // follows.
+  // The positional arguments; for a command with a program, the program and all that follows.
   std::vector<std::string> rest;
 
   bool Has(const std::string& name) const { return flags.count(name) > 0; }
@@ -54,16 +57,20 @@ struct Command {
   std::string positionals;
   size_t min_positionals = 0;
   size_t max_positionals = 0;
-  // The first positional and everything after it belong to a program and are not looked at.
+  // The first positional and everything after it belong to a program and are not parsed.
   bool takes_program = false;
-  // With a program: where the first positional ends in .yaml or .yml and no "--" stands before it,
-  // it is this flag's value, and flags go on after it. Empty: no such flag.
+  // With a program: if the first positional ends in .yaml or .yml and no "--" precedes it, it is
+  // this flag's value, and flags may follow it. Empty: there is no such flag.
   std::string spec_flag;
   std::vector<Flag> flags;
   // Runs it; returns the exit status.
   int (*run)(const Parsed& parsed) = nullptr;
   // Further text for the help and the manual page.
   std::string description;
+  // And for --help-all and the manual page alone.
+  std::string details;
+  // What its flag --set takes, if it has that one: the path of each property is the name.
+  std::vector<Flag> (*properties)() = nullptr;
 };
 
 }  // namespace cadre::launcher

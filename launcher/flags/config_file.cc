@@ -21,7 +21,7 @@ const std::vector<std::string>& Sections() {
   return sections;
 }
 
-// `known` has it, or the error says what was probably meant.
+// Checks that `known` contains the name; the error suggests the nearest one.
 absl::Status CheckName(absl::string_view file, const YamlNode& node, absl::string_view what,
                        const std::string& name, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
@@ -52,7 +52,7 @@ absl::StatusOr<std::map<std::string, Setting>> ReadSection(absl::string_view fil
     RETURN_IF_ERROR(CheckKind(file, value, name, Kind::kScalar));
     const std::string origin = absl::StrCat(file, ":", key.line, ":", key.column, ": ", name);
     if (!settings.emplace(name, Setting{value.scalar, origin}).second) {
-      return ErrorAt(file, key, absl::StrCat("'", name, "' is there twice"));
+      return ErrorAt(file, key, absl::StrCat("'", name, "' is given twice"));
     }
   }
   return settings;
@@ -72,10 +72,10 @@ absl::StatusOr<std::map<std::string, Setting>> ParseConfig(absl::string_view tex
   for (const auto& [key, value] : root.entries) {
     RETURN_IF_ERROR(CheckName(file, key, "section", key.scalar, Sections()));
     if (std::find(seen.begin(), seen.end(), key.scalar) != seen.end()) {
-      return ErrorAt(file, key, absl::StrCat("section '", key.scalar, "' is there twice"));
+      return ErrorAt(file, key, absl::StrCat("section '", key.scalar, "' is given twice"));
     }
     seen.push_back(key.scalar);
-    // A section of which all lines are comments.
+    // All lines of the section are comments.
     if (value.kind == Kind::kNull) continue;
     RETURN_IF_ERROR(CheckKind(file, value, key.scalar, Kind::kMapping));
     if (key.scalar != section) continue;

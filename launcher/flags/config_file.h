@@ -19,17 +19,17 @@
 namespace cadre::launcher {
 
 inline constexpr char kConfigFile[] = "/etc/cadre/cadre.yaml";
-// In place of a path: none is read.
+// The value of a path that means no file.
 inline constexpr char kNoConfigFile[] = "none";
 
-// One section's settings by flag. Pure. INVALID_ARGUMENT: "FILE:LINE:COLUMN: what", also for what
-// is wrong with the sections' names; the other sections' content is not looked at.
+// One section's settings by flag. Pure. INVALID_ARGUMENT: "FILE:LINE:COLUMN: what", also for errors
+// in the sections' names; the content of other sections is not checked.
 absl::StatusOr<std::map<std::string, Setting>> ParseConfig(absl::string_view text,
                                                            absl::string_view file,
                                                            absl::string_view section,
                                                            const std::vector<Flag>& flags);
 
-// Of `path`; "": of kConfigFile, where there is one. NOT_FOUND and PERMISSION_DENIED name the file.
+// Reads `path`; "" means kConfigFile, if it exists. NOT_FOUND and PERMISSION_DENIED name the file.
 absl::StatusOr<std::map<std::string, Setting>> ReadConfig(const std::string& path,
                                                           absl::string_view section,
                                                           const std::vector<Flag>& flags);

@@ -1,4 +1,5 @@
-// A machine's configuration file: its section is read, or refused in one line that names the file.
+// A machine's configuration file: its section is parsed, or refused in one line that names the
+// file.
 #include <vector>
 
 #include "absl/strings/match.h"

@@ -25,7 +25,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 }  // namespace
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {
-  // Longer words than any name we have are not worth the quadratic cost.
+  // Longer words than any of our names are not worth the quadratic cost.
   if (word.size() > 64) return "";
   std::string best;
   size_t best_distance = std::max<size_t>(1, (word.size() + 1) / 3) + 1;

@@ -1,4 +1,4 @@
-// The word a person probably meant. Pure.
+// Finds the word that a user probably meant. Pure.
 #ifndef CADRE_LAUNCHER_FLAGS_NEAREST_H_
 #define CADRE_LAUNCHER_FLAGS_NEAREST_H_
 
@@ -10,7 +10,7 @@
 namespace cadre::launcher {
 
 // The candidate with the smallest edit distance to `word` (a swap of neighbours counts once), or ""
-// when none is close: more than a third of the word, rounded, would have to change.
+// if none is close: more than a third of the word, rounded, would have to change.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace cadre::launcher

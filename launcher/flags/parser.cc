@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "launcher/flags/nearest.h"
@@ -19,7 +21,7 @@
 namespace cadre::launcher {
 namespace {
 
-// "-m,--module,--no-python,--no_python": everything under which CLI11 should know the flag.
+// "-m,--module,--no-python,--no_python": all names of the flag, for CLI11.
 std::string CliNames(const Flag& flag) {
   std::string names = absl::StrCat("--", flag.name);
   if (flag.short_name != '\0') absl::StrAppend(&names, ",-", std::string(1, flag.short_name));
@@ -28,11 +30,11 @@ std::string CliNames(const Flag& flag) {
   return names;
 }
 
-// Those that a word which was cut short may mean: "--node-rank, --node-name".
+// The flags that an abbreviation may mean: "--node-rank, --node-name".
 std::string Beginning(const Command& command, absl::string_view given) {
   std::string all;
   for (const Flag& flag : command.flags) {
-    if (!absl::StartsWith(flag.name, given)) continue;
+    if (flag.old || !absl::StartsWith(flag.name, given)) continue;
     absl::StrAppend(&all, all.empty() ? "--" : ", --", flag.name);
   }
   return all;
@@ -45,9 +47,13 @@ std::string UnknownFlag(const Command& command, const std::string& argument) {
   for (const Flag& flag : command.flags) names.push_back(flag.name);
   names.push_back("help");
   std::string nearest = Nearest(absl::StripPrefix(given, "--"), names);
-  // mpirun's and other launchers' words.
+  // The flags of mpirun and other launchers.
   const bool count = given == "--nprocs" || given == "-np" || given == "--np" || given == "-n";
   if (count && absl::c_linear_search(names, "nproc-per-node")) nearest = "nproc-per-node";
+  // An old flag is not suggested, but what is written in its place.
+  for (const Flag& flag : command.flags) {
+    if (flag.old && flag.name == nearest) nearest = absl::StrCat("set ", flag.property);
+  }
   std::string text = absl::StrCat("unknown flag '", argument, "'");
   const std::string begun = Beginning(command, absl::StripPrefix(given, "--"));
   if (given.size() > 2 && absl::StrContains(begun, ',') && !count) {
@@ -98,7 +104,7 @@ bool TakesTheNext(const Command& command, const std::string& argument) {
   return false;
 }
 
-// Torchrun's flags may be cut short, as its users' scripts have them, where one alone begins so.
+// torchrun's flags may be abbreviated, as in its users' scripts, if only one begins like that.
 std::string WrittenOut(const Command& command, const std::string& argument) {
   if (!absl::StartsWith(argument, "--") || argument.size() < 3) return argument;
   const size_t end = std::min(argument.find('='), argument.size());
@@ -114,9 +120,9 @@ std::string WrittenOut(const Command& command, const std::string& argument) {
   return absl::StrCat("--", found->name, argument.substr(end));
 }
 
-// With all flags written out, and with `--name ""` in place of `--name=`, which CLI11 2.1 takes for
-// a flag that is without its value, and the next argument for that value. What is the program's
-// stays as it is.
+// Writes all flags out, and replaces `--name=` by `--name ""`, because CLI11 2.1 takes the former
+// for a flag without its value and the next argument for that value. The program's arguments are
+// not changed.
 std::vector<std::string> WithEmptyValues(const Command& command,
                                          const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
@@ -137,7 +143,7 @@ std::vector<std::string> WithEmptyValues(const Command& command,
   return all;
 }
 
-// CLI11's error, or our own words where it has none that a user would understand.
+// CLI11's error, or our own text if users would not understand CLI11's.
 std::string ParseError(const Command& command, const std::vector<std::string>& arguments,
                        const std::exception& error) {
   for (const std::string& argument : arguments) {
@@ -156,9 +162,9 @@ std::string ParseError(const Command& command, const std::vector<std::string>& a
   return absl::StrReplaceAll(error.what(), {{"\n", " "}});
 }
 
-// What the arguments may call flags. CLI11 compares each flag that it is told of with all before
-// it, which for the hundred of 'run' takes longer than anything else before a job starts; so it is
-// told of those alone.
+// The words that may be flags in the arguments. CLI11 compares each flag that it is given with all
+// before it, which for the hundred flags of 'run' takes longer than anything else before a job
+// starts; so it is given only these.
 struct Mentioned {
   explicit Mentioned(const std::vector<std::string>& arguments) {
     for (const std::string& argument : arguments) {
@@ -195,7 +201,7 @@ void AddFlag(const Flag& flag, CLI::App& app, Slot& slot) {
                                           : CLI::MultiOptionPolicy::TakeLast);
 }
 
-// `parsed` are the flags before a spec file, `parsed.rest` that file and all that follows.
+// `parsed` has the flags before a spec file, `parsed.rest` that file and all that follows.
 absl::StatusOr<Parsed> ParseAfterSpec(const Command& command,
                                       const std::vector<std::string>& arguments,
                                       const Parsed& parsed) {
@@ -211,18 +217,81 @@ absl::StatusOr<Parsed> ParseAfterSpec(const Command& command,
   return ParseArguments(command, all);
 }
 
-std::string HelpLine(const Flag& flag) {
+constexpr size_t kHelpColumns = 100;
+
+// The words one after the other, in lines that begin with `indent` spaces; the first line has them
+// already.
+std::string Wrapped(const std::vector<std::string>& words, size_t indent) {
+  std::string text;
+  size_t column = indent;
+  for (const std::string& word : words) {
+    if (column > indent && column + 1 + word.size() > kHelpColumns) {
+      absl::StrAppend(&text, "\n", std::string(indent, ' '));
+      column = indent;
+    }
+    absl::StrAppend(&text, column > indent ? " " : "", word);
+    column += word.size() + (column > indent ? 1 : 0);
+  }
+  return text;
+}
+
+// `left` and, beside it or below, the text.
+std::string HelpLine(std::string left, const std::string& help) {
   constexpr size_t kColumn = 30;
-  std::string left = flag.short_name == '\0'
-                         ? absl::StrCat("      --", flag.name)
-                         : absl::StrCat("  -", std::string(1, flag.short_name), ", --", flag.name);
-  if (!flag.value.empty()) absl::StrAppend(&left, " ", flag.value);
   if (left.size() + 2 > kColumn) {
     absl::StrAppend(&left, "\n", std::string(kColumn, ' '));
   } else {
     left.resize(kColumn, ' ');
   }
-  return absl::StrCat(left, flag.help, "\n");
+  return absl::StrCat(left, Wrapped(absl::StrSplit(help, ' '), kColumn), "\n");
+}
+
+std::string HelpLine(const Flag& flag) {
+  std::string left = flag.short_name == '\0'
+                         ? absl::StrCat("      --", flag.name)
+                         : absl::StrCat("  -", std::string(1, flag.short_name), ", --", flag.name);
+  if (!flag.value.empty()) absl::StrAppend(&left, " ", flag.value);
+  return HelpLine(std::move(left), flag.help);
+}
+
+std::string HelpLines(const std::vector<Flag>& flags) {
+  std::vector<std::string> groups;
+  for (const Flag& flag : flags) {
+    if (!absl::c_linear_search(groups, flag.group)) groups.push_back(flag.group);
+  }
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const std::string& group) { return group != kServerGroup; });
+  std::string text;
+  for (const std::string& group : groups) {
+    absl::StrAppend(&text, "\n", group, ":\n");
+    for (const Flag& flag : flags) {
+      if (flag.group == group) absl::StrAppend(&text, HelpLine(flag));
+    }
+  }
+  return text;
+}
+
+// The flags of an ordinary day: torchrun's one after the other, because their meaning is known, and
+// the others in a line each.
+std::string EverydayLines(const std::vector<Flag>& flags) {
+  std::vector<std::string> torchruns;
+  std::string own;
+  for (const Flag& flag : flags) {
+    if (!flag.torchrun) {
+      absl::StrAppend(&own, HelpLine(flag));
+      continue;
+    }
+    torchruns.push_back(absl::StrCat(
+        flag.short_name == '\0' ? "" : absl::StrCat("-", std::string(1, flag.short_name), "/"),
+        "--", flag.name, flag.value.empty() ? "" : "=", flag.value));
+  }
+  std::string text;
+  if (!torchruns.empty()) {
+    absl::StrAppend(&text, "\ntorchrun's flags, with the meaning that they have there:\n  ",
+                    Wrapped(torchruns, 2), "\n");
+  }
+  if (!own.empty()) absl::StrAppend(&text, "\nOptions:\n", own);
+  return text;
 }
 
 }  // namespace
@@ -231,7 +300,7 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
                                       const std::vector<std::string>& given) {
   const std::vector<std::string> arguments = WithEmptyValues(command, given);
   CLI::App app;
-  // The help is ours; CLI11 would exit from within.
+  // The help is made here; CLI11 would exit after printing its own.
   app.set_help_flag();
   app.prefix_command(command.takes_program);
   app.allow_extras(!command.takes_program);
@@ -268,12 +337,12 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
   if (!command.spec_flag.empty() && !parsed.rest.empty() && IsSpecFile(parsed.rest.front())) {
     return ParseAfterSpec(command, arguments, parsed);
   }
-  // torchrun takes the first one after a script, too, for its own.
+  // torchrun removes the first one after a script too.
   if (parsed.rest.size() > 1 && parsed.rest[1] == "--" && command.takes_program &&
       (absl::EndsWith(parsed.rest[0], ".py") || parsed.Has("module") || parsed.Has("run-path"))) {
     parsed.rest.erase(parsed.rest.begin() + 1);
   }
-  // CLI11 takes what it does not know for the beginning of the program.
+  // CLI11 takes an unknown flag for the beginning of the program.
   for (const std::string& argument : parsed.rest) {
     if (absl::StartsWith(argument, "-") && argument.size() > 1) {
       return absl::InvalidArgumentError(UnknownFlag(command, argument));
@@ -289,28 +358,22 @@ std::string HelpText(const Command& command, bool all) {
       "Usage: cadre ", command.name, command.flags.empty() ? "" : " [options]",
       command.positionals.empty() ? "" : " ", command.positionals, "\n\n", command.summary, "\n");
   if (!command.description.empty()) absl::StrAppend(&text, "\n", command.description, "\n");
-  std::vector<Flag> shown;
-  std::copy_if(command.flags.begin(), command.flags.end(), std::back_inserter(shown),
-               [](const Flag& flag) { return flag.everyday; });
-  const bool some = !all && !shown.empty();
-  if (!some) shown = command.flags;
-  std::vector<std::string> groups;
-  for (const Flag& flag : shown) {
-    if (std::find(groups.begin(), groups.end(), flag.group) == groups.end()) {
-      groups.push_back(flag.group);
-    }
+  std::vector<Flag> everyday;
+  absl::c_copy_if(command.flags, std::back_inserter(everyday),
+                  [](const Flag& flag) { return flag.everyday; });
+  if (!all && !everyday.empty()) {
+    const auto flags = absl::c_count_if(command.flags, [](const Flag& flag) { return !flag.old; });
+    return absl::StrCat(text, EverydayLines(everyday), "\n'cadre ", command.name,
+                        " --help-all' shows all ", flags, " flags",
+                        command.properties == nullptr ? "" : ", and each PATH of --set", ".\n");
   }
-  std::stable_partition(groups.begin(), groups.end(),
-                        [](const std::string& group) { return group != kServerGroup; });
-  for (const std::string& group : groups) {
-    absl::StrAppend(&text, "\n", group, ":\n");
-    for (const Flag& flag : shown) {
-      if (flag.group == group) absl::StrAppend(&text, HelpLine(flag));
-    }
-  }
-  if (some) {
-    absl::StrAppend(&text, "\n'cadre ", command.name, " --help-all' shows all ",
-                    command.flags.size(), " flags.\n");
+  if (!command.details.empty()) absl::StrAppend(&text, "\n", command.details, "\n");
+  absl::StrAppend(&text, HelpLines(command.flags));
+  if (command.properties == nullptr) return text;
+  absl::StrAppend(&text, "\nProperties of a job, for --set:\n");
+  for (const Flag& property : command.properties()) {
+    absl::StrAppend(
+        &text, HelpLine(absl::StrCat("  ", property.name, "=", property.value), property.help));
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// Reads a subcommand's arguments by its table. The only place that knows CLI11.
+// Parses a subcommand's arguments by its table. The only place that uses CLI11.
 #ifndef CADRE_LAUNCHER_FLAGS_PARSER_H_
 #define CADRE_LAUNCHER_FLAGS_PARSER_H_
 
@@ -10,13 +10,13 @@
 
 namespace cadre::launcher {
 
-// INVALID_ARGUMENT: one line that names what is wrong, with the nearest flag where one is near.
-// `--help` and `-h` are seen as the flag "help", `--help-all` as "help-all".
+// INVALID_ARGUMENT: one line that names the error, and the nearest flag if one is close. `--help`
+// and `-h` are returned as the flag "help", `--help-all` as "help-all".
 absl::StatusOr<Parsed> ParseArguments(const Command& command,
                                       const std::vector<std::string>& arguments);
 
-// The text of `cadre COMMAND --help`, which shows the flags of an ordinary day where the command
-// names some, or of --help-all.
+// The text of `cadre COMMAND --help`, or of --help-all. If the command has `everyday` flags, --help
+// shows only these; --help-all shows the properties of --set too. Lines have 100 columns at most.
 std::string HelpText(const Command& command, bool all = false);
 
 }  // namespace cadre::launcher

@@ -153,7 +153,7 @@ TEST(ParserTest, TorchrunsFlagsMayBeCutShort) {
   EXPECT_THAT(
       ParseArguments(command, {"--rdzv=7", "prog"}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it may be --rdzv-id, --rdzv-conf")));
-  // Flags of our own are written out, and the program's are its own.
+  // Cadre's own flags cannot be abbreviated, and the program's arguments are not changed.
   EXPECT_FALSE(ParseArguments(command, {"--standal", "prog"}).ok());
   EXPECT_THAT(ParseArguments(command, {"prog", "--redirect=3"})->rest,
               ElementsAre("prog", "--redirect=3"));
@@ -167,7 +167,7 @@ TEST(ParserTest, TheFirstDashesAfterAScript_AreOurs) {
               ElementsAre("a.py", "--", "b"));
   EXPECT_THAT(ParseArguments(Example(), {"a.py", "b", "--", "c"})->rest,
               ElementsAre("a.py", "b", "--", "c"));
-  // mpirun's way.
+  // As with mpirun.
   EXPECT_THAT(ParseArguments(Example(), {"./a", "--", "b"})->rest, ElementsAre("./a", "--", "b"));
 }
 
@@ -207,6 +207,40 @@ TEST(ParserTest, Help_ListsEveryFlagOnce) {
   const std::string help = HelpText(Example());
   for (const Flag& flag : Example().flags) EXPECT_THAT(help, HasSubstr("--" + flag.name));
   EXPECT_EQ(help.find("nproc_per_node"), std::string::npos);
+}
+
+TEST(HelpTextTest, TorchrunsFlagsStandInOneList_AndOldOnesNowhere) {
+  Command command = Example();
+  for (Flag& flag : command.flags) flag.everyday = flag.torchrun = true;
+  command.flags.push_back({"stop-grace", "TIME", "Now --set timeouts.stop_grace=TIME."});
+  command.flags.back().property = "timeouts.stop_grace";
+  command.flags.back().old = true;
+  const std::string help = HelpText(command);
+  EXPECT_THAT(help, HasSubstr(":\n  --nproc-per-node=N --standalone --env=K=V -m/--module\n"));
+  EXPECT_THAT(help, HasSubstr("all 4 flags"));
+  EXPECT_THAT(help, Not(HasSubstr("stop-grace")));
+  EXPECT_THAT(HelpText(command, /*all=*/true), HasSubstr("--stop-grace TIME"));
+  EXPECT_THAT(ParseArguments(command, {"--stop-grac", "1s", "prog"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("did you mean '--set timeouts.stop_grace'?")));
+}
+
+TEST(HelpTextTest, AllOfIt_HasThePropertiesOfSet) {
+  Command command = Example();
+  command.flags[0].everyday = true;
+  command.details = "More of it.";
+  command.properties = [] { return std::vector<Flag>{{"restart.max", "N", "Restarts [0]."}}; };
+  EXPECT_THAT(HelpText(command, /*all=*/true), HasSubstr("  restart.max=N               Restarts"));
+  EXPECT_THAT(HelpText(command, /*all=*/true), HasSubstr("More of it."));
+  EXPECT_THAT(HelpText(command), HasSubstr("flags, and each PATH of --set.\n"));
+  EXPECT_THAT(HelpText(command), Not(HasSubstr("More of it.")));
+}
+
+TEST(HelpTextTest, LongTexts_GoOnInTheNextLine) {
+  Command command = Example();
+  command.flags[0].help = std::string(60, 'a') + " " + std::string(60, 'b');
+  EXPECT_THAT(HelpText(command),
+              HasSubstr(std::string(60, 'a') + "\n" + std::string(30, ' ') + std::string(60, 'b')));
 }
 
 TEST(HelpTextTest, SomeFlagsOrAll) {

@@ -1,4 +1,4 @@
-// What a line of `cadre run` comes to, for tests.
+// The result of a `cadre run` command line, for tests.
 #ifndef CADRE_LAUNCHER_FLAGS_RESOLVE_FOR_TEST_H_
 #define CADRE_LAUNCHER_FLAGS_RESOLVE_FOR_TEST_H_
 

@@ -3,6 +3,13 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
+#include "launcher/spec/job_spec.h"
+
 namespace cadre::launcher {
 namespace {
 
@@ -12,6 +19,7 @@ constexpr char kProgram[] = "Program";
 constexpr char kOutput[] = "Output";
 constexpr char kFailure[] = "Failures and limits";
 constexpr char kPlacement[] = "Placement";
+constexpr char kOld[] = "Written with --set since 0.4";
 constexpr char kAccepted[] = "Accepted for torchrun's sake, without effect";
 
 Flag Torchrun(const char* group, const char* name, const char* value, const char* help,
@@ -24,18 +32,16 @@ Flag Own(const char* group, const char* name, const char* value, const char* hel
 }
 
 std::vector<Flag> SizeFlags() {
+  Flag set = Own(kSize, "set", "PATH=VALUE",
+                 "Any property of a job, as in the file: timeouts.progress=10m.");
+  set.repeated = true;
   return {
       Torchrun(kSize, "nnodes", "N|MIN:MAX", "Nodes that take part [1]."),
       Torchrun(kSize, "nproc-per-node", "N|gpu|cpu|auto", "Workers each node starts [1]."),
       Torchrun(kSize, "standalone", "", "This node alone; no rendezvous."),
-      Own(kSize, "spec", "FILE", "Read the job from a YAML file; flags win over it."),
+      Own(kSize, "spec", "FILE", "Read the job from a YAML file; flags and --set win over it."),
+      set,
       Own(kSize, "job-name", "NAME", "Name of the job [the program's name]."),
-      Own(kSize, "spares", "N",
-          "Nodes in reserve that a launch (srun, a host file) may have beyond --nnodes [0]."),
-      Own(kSize, "scale-up", "WHEN",
-          "When a node that joins later comes in: immediately, at_checkpoint, never."),
-      Own(kSize, "checkpoint-signal", "NAME",
-          "With at_checkpoint: sent to the workers when a node waits, such as USR1 [none]."),
   };
 }
 
@@ -54,30 +60,27 @@ std::vector<Flag> RendezvousFlags() {
       Torchrun(kWhere, "master-port", "PORT", "Likewise its port [29500]."),
       Torchrun(kWhere, "local-addr", "ADDRESS", "Address under which others reach this node."),
       Own(kWhere, "hostfile", "FILE",
-          "Run on every host of FILE (lines such as 'node1 slots=4'), started over ssh, or here."),
+          "Run on every host of FILE (lines such as 'node1 slots=4'), over ssh."),
       Own(kWhere, "ssh-command", "COMMAND", "What starts them [ssh -o BatchMode=yes]."),
       Own(kWhere, "node-name", "NAME", "Name of this node, unique in the job [host name]."),
       Own(kWhere, "bind-host", "ADDRESS", "Where to listen when serving [the endpoint's address]."),
       Own(kWhere, "token-file", "FILE",
-          "The job's token, needed off loopback; make one with 'cadre token new FILE'. '-': a "
-          "line of standard input, whose end then ends the job."),
+          "The job's token ('cadre token new'), needed off loopback; '-': stdin."),
       Own(kWhere, "tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."),
       Own(kWhere, "insecure", "", "Clear text, also off loopback."),
       Own(kWhere, "state-dir", "DIR",
-          "When serving: keep the state in DIR, so that it outlives this process [nowhere]."),
+          "When serving: keep the state in DIR; it outlives this process."),
       Own(kWhere, "http", "HOST[:PORT]",
           "When serving: dashboard and metrics there [nowhere; port 29480]."),
       Own(kWhere, "etcd", "URL[,...]",
           "When serving: share the state with the servers at the other endpoints, in this etcd."),
       Own(kWhere, "etcd-prefix", "PREFIX", "What its keys begin with [/cadre/run/JOB/]."),
       Own(kWhere, "etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem, key.pem."),
-      Own(kWhere, "join-timeout", "TIME", "How long to wait for the nodes [10m]."),
-      Own(kWhere, "settle", "TIME", "With MIN:MAX: how long to wait for one more node [3s]."),
       Own(kWhere, "orphan-timeout", "TIME", "Keep workers this long without the server [60s]."),
       Own(kWhere, "adopt-timeout", "TIME",
-          "If this launcher dies: keep workers this long for one that is started again [0s]."),
+          "If this launcher dies: keep workers this long for the next one [0s]."),
       Own(kWhere, "strict-fencing", "",
-          "Kill workers before the lease (10s) ends when the server does not answer."),
+          "Kill workers before the lease (10s) ends if no server answers."),
   };
 }
 
@@ -92,13 +95,8 @@ std::vector<Flag> ProgramFlags() {
       Torchrun(kProgram, "role", "NAME", "ROLE_NAME of the workers [default]."),
       environment,
       Own(kProgram, "env-style", "LIST", "Also set variables as 'slurm' and 'mpi' launchers do."),
-      Own(kProgram, "no-agent-store", "",
-          "Rank 0 serves PyTorch's store. Else its node's agent does where PyTorch is 2.1 or "
-          "newer, "
-          "and nothing ends with rank 0."),
       Own(kProgram, "encrypt", "",
           "Workers encrypt what they send to other nodes over Cadre's sockets."),
-      Own(kProgram, "working-dir", "DIR", "Where workers start [here]."),
       Torchrun(kProgram, "print-completion", "SHELL",
                "Print what 'cadre completion SHELL' does, and end."),
       Torchrun(kProgram, "virtual-local-rank", "", "LOCAL_RANK is 0 and only the own GPU shows."),
@@ -130,44 +128,89 @@ std::vector<Flag> OutputFlags() {
 std::vector<Flag> FailureFlags() {
   return {
       Torchrun(kFailure, "max-restarts", "N", "Restarts allowed, counted for the whole job [0]."),
-      Own(kFailure, "restart-window", "TIME", "Only restarts within this time count [all]."),
-      Own(kFailure, "backoff", "MIN..MAX", "Wait before the second and later restarts [1s..1m]."),
-      Own(kFailure, "restart-on", "LIST",
-          "Causes tried again: crash, hang, out_of_memory, node_lost, preempted, start_timeout "
-          "[these]; exec_failed and load_failed never are."),
       Own(kFailure, "in-place", "",
-          "Workers that can rejoin go on in their process when others are replaced."),
-      Own(kFailure, "standby", "yes|no",
-          "Keep processes of a program with the worker runtime started for workers that are lost "
-          "[yes with --in-place, else no]."),
-      Own(kFailure, "no-warm", "",
-          "Restart workers of a Python program plainly, not from a process that has imported its "
-          "packages."),
-      Own(kFailure, "preload", "LIST",
-          "Modules that such a process imports besides those that the program was seen to import."),
-      Own(kFailure, "never-exit-codes", "LIST", "Exit codes never tried again [93]."),
-      Own(kFailure, "start-timeout", "TIME", "From assignment to all workers running [5m]."),
-      Own(kFailure, "progress-timeout", "TIME",
-          "A worker that has shown progress once, then none for this long, hangs [never]."),
-      Own(kFailure, "silence-timeout", "TIME",
-          "A worker that writes no output and shows no progress for this long hangs [never]."),
-      Own(kFailure, "stop-grace", "TIME", "Between SIGTERM and SIGKILL [30s]."),
-      Own(kFailure, "total-timeout", "TIME", "Limit for the whole job [none]."),
+          "Workers that can rejoin keep their process when others are replaced."),
       Torchrun(kFailure, "signals-to-handle", "LIST",
                "Signals at which the job ends in order [SIGTERM,SIGINT,SIGHUP,SIGQUIT]; others do "
                "what they do to any program, but for SIGUSR1: a scheduler's warning, at which it "
                "ends with 75, to go on later."),
-      Torchrun(kFailure, "shutdown-timeout", "SECONDS",
-               "torchrun's word for --stop-grace; so is TORCH_ELASTIC_SHUTDOWN_TIMEOUT."),
+      Torchrun(
+          kFailure, "shutdown-timeout", "SECONDS",
+          "torchrun's word for --set timeouts.stop_grace; so is TORCH_ELASTIC_SHUTDOWN_TIMEOUT."),
   };
 }
 
 std::vector<Flag> PlacementFlags() {
   return {
-      Own(kPlacement, "bind", "none|core|numa|gpu", "What each worker is bound to [none]."),
-      Torchrun(kPlacement, "numa-binding", "WHAT", "torchrun's word: the same as --bind numa."),
+      Torchrun(kPlacement, "numa-binding", "WHAT",
+               "torchrun's word: the same as --set placement.bind=numa."),
       Own(kPlacement, "gpus-per-worker", "all|own", "Which GPUs a worker sees [all]."),
   };
+}
+
+// How the value of an old flag is written with --set.
+enum class Form { kSame, kList, kYesNo, kFalse };
+
+struct OldFlag {
+  const char* name;
+  // As in Flag.
+  const char* value;
+  const char* property;
+  Form form = Form::kSame;
+};
+
+constexpr OldFlag kOldFlags[] = {
+    {"spares", "N", "spares"},
+    {"scale-up", "WHEN", "elastic.scale_up"},
+    {"checkpoint-signal", "NAME", "elastic.checkpoint_signal"},
+    {"join-timeout", "TIME", "rendezvous.join_timeout"},
+    {"settle", "TIME", "rendezvous.settle"},
+    {"no-agent-store", "", "agent_store", Form::kFalse},
+    {"working-dir", "DIR", "working_dir"},
+    {"restart-window", "TIME", "restart.window"},
+    {"backoff", "MIN..MAX", "restart.backoff"},
+    {"restart-on", "LIST", "restart.on", Form::kList},
+    {"standby", "yes|no", "restart.standby", Form::kYesNo},
+    {"no-warm", "", "restart.warm", Form::kFalse},
+    {"preload", "LIST", "restart.preload", Form::kList},
+    {"never-exit-codes", "LIST", "restart.never_exit_codes", Form::kList},
+    {"start-timeout", "TIME", "timeouts.start"},
+    {"progress-timeout", "TIME", "timeouts.progress"},
+    {"silence-timeout", "TIME", "timeouts.silence"},
+    {"stop-grace", "TIME", "timeouts.stop_grace"},
+    {"total-timeout", "TIME", "timeouts.total"},
+    {"bind", "none|core|numa|gpu", "placement.bind"},
+};
+
+std::string SetText(const OldFlag& flag, const std::string& value) {
+  std::string text = value;
+  if (flag.form == Form::kFalse) text = "false";
+  if (flag.form == Form::kList) {
+    text = absl::StrCat("[", absl::StrReplaceAll(value, {{", ", ", "}, {",", ", "}}), "]");
+  }
+  if (flag.form == Form::kYesNo) {
+    const std::string word = absl::AsciiStrToLower(value);
+    text = word == "1" || word == "true" || word == "yes" ? "true" : "false";
+  }
+  return absl::StrCat(flag.property, "=", text);
+}
+
+std::vector<Flag> OldFlags() {
+  std::vector<Flag> flags;
+  for (const OldFlag& old : kOldFlags) {
+    const bool same = old.form == Form::kSame;
+    const char* const form = old.form == Form::kList ? "LIST" : "true|false";
+    const std::string now = old.form == Form::kFalse
+                                ? SetText(old, "")
+                                : absl::StrCat(old.property, "=", same ? old.value : form);
+    Flag flag = Own(kOld, old.name, old.value, "");
+    flag.help =
+        absl::StrCat("Now --set ", now, "; this form will be refused from ", kOldFlagsEnd, ".");
+    flag.property = old.property;
+    flag.old = true;
+    flags.push_back(flag);
+  }
+  return flags;
 }
 
 std::vector<Flag> AcceptedFlags() {
@@ -193,17 +236,59 @@ const std::vector<Flag>& RunFlags() {
   static const std::vector<Flag>* const flags = [] {
     auto* all = new std::vector<Flag>;
     for (const auto& group : {SizeFlags(), RendezvousFlags(), ProgramFlags(), OutputFlags(),
-                              FailureFlags(), PlacementFlags(), AcceptedFlags()}) {
+                              FailureFlags(), PlacementFlags(), OldFlags(), AcceptedFlags()}) {
       all->insert(all->end(), group.begin(), group.end());
     }
-    const std::set<std::string> everyday = {
-        "nnodes",       "nproc-per-node",   "standalone", "spec", "job-name", "rdzv-endpoint",
-        "hostfile",     "token-file",       "module",     "env",  "log-dir",  "tee",
-        "max-restarts", "progress-timeout", "stop-grace"};
-    for (Flag& flag : *all) flag.everyday = everyday.count(flag.name) > 0;
+    const std::set<std::string> own = {"spec",          "set",
+                                       "job-name",      "env",
+                                       "hostfile",      "token-file",
+                                       "tls-dir",       "insecure",
+                                       "state-dir",     "http",
+                                       "in-place",      "encrypt",
+                                       "adopt-timeout", "strict-fencing",
+                                       "output"};
+    const std::set<std::string> rarely = {"print-completion", "logs-specs"};
+    const std::map<std::string, std::string> properties = {
+        {"nnodes", "nodes"},
+        {"nproc-per-node", "workers_per_node"},
+        {"job-name", "name"},
+        {"max-restarts", "restart.max"},
+        {"role", "role"},
+        {"log-dir", "logs.dir"},
+        {"encrypt", "encrypt"},
+        {"in-place", "restart.in_place"},
+        {"env", "env"},
+        {"shutdown-timeout", "timeouts.stop_grace"},
+        {"numa-binding", "placement.bind"}};
+    for (Flag& flag : *all) {
+      const bool of_torchrun =
+          flag.torchrun && flag.group != kAccepted && rarely.count(flag.name) == 0;
+      flag.everyday = of_torchrun || own.count(flag.name) > 0;
+      const auto property = properties.find(flag.name);
+      if (property != properties.end()) flag.property = property->second;
+    }
     return all;
   }();
   return *flags;
+}
+
+std::vector<Flag> RunProperties() {
+  std::vector<Flag> all;
+  for (const SpecProperty& property : SpecProperties()) {
+    all.push_back(
+        {property.path, property.form,
+         absl::StrCat(absl::StripSuffix(property.help, "."), " [", property.preset, "].")});
+  }
+  return all;
+}
+
+std::string AsSet(const std::string& flag, const std::string& value) {
+  const OldFlag* found = nullptr;
+  for (const OldFlag& old : kOldFlags) {
+    if (flag == old.name) found = &old;
+  }
+  CADRE_CHECK(found != nullptr);
+  return SetText(*found, value);
 }
 
 }  // namespace cadre::launcher

@@ -1,4 +1,4 @@
-// The task of one `cadre run`, from flags, variables, environment and spec together. Pure.
+// The options of one `cadre run`, from flags, variables, environment and spec together. Pure.
 #ifndef CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
 #define CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
 
@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "agent/workers/output_options.h"
 #include "agent/workers/worker_options.h"
 #include "launcher/environment/endpoint.h"
 #include "launcher/environment/identity.h"
@@ -36,31 +37,32 @@ struct StreamChoice {
 struct RunOptions {
   // Complete: defaults are filled in.
   v1::JobSpec job;
-  // The program, where it is a Python script; empty: it is none.
+  // The program if it is a Python script; otherwise empty.
   std::string script;
-  // Nobody has said where logs are to be.
+  // The user has not chosen a log directory.
   bool logs_anywhere = false;
-  // Where a server may be, in the order in which they are tried. None: this node alone, without any
-  // server.
+  // Possible addresses of the server, in the order in which they are tried. Empty: this node runs
+  // alone, without a server.
   std::vector<Endpoint> endpoints;
-  // Whether this node serves there. Without it, whoever owns the endpoint's address does.
+  // Whether this node serves there. If it is not set, the node that owns the endpoint's address
+  // does.
   std::optional<bool> serves;
-  // As Identity has it.
+  // As in Identity.
   bool endpoint_comes_later = false;
-  // The node that serves tells the others of its launch where (LaunchBoard); the endpoint is where
-  // it tries first.
+  // The node that serves publishes its address for the launch's other nodes (LaunchBoard); the
+  // endpoint is the address that it tries first.
   bool by_board = false;
   // Names the token that the launchers of one launch share (Identity); empty: they share none.
   std::string launch;
   int node_rank = -1;
-  // Empty: the host's name.
+  // Empty: the host name is used.
   std::string node_name;
   std::vector<std::string> expected_nodes;
-  // As Identity has them.
+  // As in Identity.
   bool names_are_slurms = false;
   std::string slurm_aliases;
-  // Of a cluster's job; 0: of none.
-  uint64_t part = 0;
+  // The allocation of a cluster's job; 0: the launcher belongs to none.
+  uint64_t allocation = 0;
   std::string local_addr;
   std::string bind_host;
   std::string master_addr;
@@ -68,9 +70,9 @@ struct RunOptions {
   std::string token_file;
   std::string tls_dir;
   bool insecure = false;
-  // Where a server of ours keeps its state; empty: nowhere.
+  // The state directory of this launcher's own server; empty: it keeps no state.
   std::string state_dir;
-  // HOST[:PORT] of a server of ours' dashboard; empty: none.
+  // HOST[:PORT] of the dashboard of this launcher's own server; empty: none.
   std::string http;
   absl::Duration orphan_timeout = absl::Seconds(60);
   bool strict_fencing = false;
@@ -80,40 +82,52 @@ struct RunOptions {
   agent::WorkerOptions workers;
   StreamChoice redirects;
   StreamChoice tee;
-  // All of it but the streams of each local rank, which `redirects` and `tee` say.
+  // The complete options except the streams of each local rank, which `redirects` and `tee` hold.
   agent::OutputOptions output;
-  // At these the job ends in order.
+  // The signals at which the job is ended in order.
   std::set<int> signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   bool json = false;
   bool no_progress = false;
   bool timeline = false;
-  // Lines to say once: flags that are accepted and change nothing.
+  // Lines to print once: flags that are accepted and have no effect, and old ones.
   std::vector<std::string> notices;
 };
 
-// Whether a program, as it is named in that directory, is one for Python though its name does not
-// end in .py.
+// Whether a program, named relative to that directory, is a Python program although its name does
+// not end in .py.
 using IsForPythonThere =
     std::function<bool(const std::string& program, const std::string& working_dir)>;
 
-// `spec` is what --spec named, or nothing. INVALID_ARGUMENT: one line that names the flag or
-// variable and what was expected.
+// `spec` is the content of --spec, or nullopt. A property's value is from the first of: --set or
+// its flag on the command line (of which both may be there only if they agree), variables, the
+// spec. INVALID_ARGUMENT: one line that names the flag or variable and what was expected.
 absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1::JobSpec> spec,
                                       const std::optional<Identity>& identity,
                                       const IsForPythonThere& is_for_python = nullptr);
 
-// The command with the interpreter in front where it is due (launcher/environment/python.h): the
-// program is `for_python`, or its name or a flag says so. `job`: what is known of it so far; its
-// own variables count before those of this command.
+// The command, with an interpreter in front if needed (launcher/environment/program.h): if the
+// program is `for_python`, or its name or a flag requires it. `job`: what is known of the job so
+// far; its variables override those of this command.
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
                                                       const v1::JobSpec& job,
                                                       std::vector<std::string> program,
                                                       bool for_python = false);
 
-// A job's name made of any text: other characters than [a-z0-9-] become dashes.
+// Applies every --set, in order. INVALID_ARGUMENT names --set and the path.
+absl::Status ApplySets(const Settings& settings, v1::JobSpec& job);
+// Whether some --set, or one of the command line, gives that property: "nodes".
+bool SetsProperty(const Settings& settings, absl::string_view path, bool command_line_only = false);
+
+// Says what to write in place of the old flags on the command line; empty: there are none.
+std::string OldFlagsNotice(const Settings& settings);
+
+// Makes a job's name from any text: characters outside [a-z0-9-] become dashes.
 std::string JobNameFrom(absl::string_view text);
-// The name of a job that is given none: "work/train_gpt.py" is train-gpt.
+// The default name of a job, made from its program: "work/train_gpt.py" gives train-gpt.
 std::string JobNameOfProgram(absl::string_view program);
+
+// Parses torchrun's lists of strings: "a,b", in which ",," is a literal comma.
+std::vector<std::string> ParseTexts(absl::string_view text);
 
 }  // namespace cadre::launcher
 

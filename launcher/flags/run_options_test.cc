@@ -7,25 +7,26 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "launcher/flags/job_flags.h"
 #include "launcher/flags/resolve_for_test.h"
 #include "launcher/flags/run_flags.h"
-#include "launcher/spec/reader.h"
+#include "launcher/spec/job_spec.h"
 
 namespace cadre::launcher {
 namespace {
 
 using for_test::Resolve;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// A line each: the flag, and a value it takes.
+// Each line has a flag, and a value that it accepts.
 std::vector<std::vector<std::string>> TorchrunFlags() {
   std::vector<std::vector<std::string>> flags;
   std::ifstream file("launcher/flags/testdata/torchrun_flags.txt");
@@ -59,7 +60,7 @@ TEST(RunOptionsTest, EachTorchrunFlag_IsAcceptedAndOnlyThreeHaveNoEffect) {
   EXPECT_THAT(idle, ElementsAre("--monitor-interval", "--start-method", "--event-log-handler"));
 }
 
-// But those that contradict each other.
+// All except those that contradict each other.
 TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
   std::vector<std::string> all;
   for (const std::vector<std::string>& flag : TorchrunFlags()) {
@@ -113,12 +114,12 @@ TEST(RunOptionsTest, Precedence_FlagThenCadreThenPetThenSpec) {
       Resolve({"--max-restarts", "4"}, {{"CADRE_MAX_RESTARTS", "3"}}, spec)->job.restart().max(),
       4u);
   EXPECT_EQ(Resolve({"x"})->job.restart().max(), 0u);
-  // PET_ is torchrun's: our own flags do not listen to it.
+  // PET_ variables are torchrun's and do not set Cadre's own flags.
   EXPECT_EQ(Resolve({"x"}, {{"PET_SPARES", "2"}})->job.spares(), 0u);
   EXPECT_EQ(Resolve({"x"}, {{"CADRE_SPARES", "2"}})->job.spares(), 2u);
 }
 
-// Whoever needs minutes to save has said so to torchrun by one of these.
+// A user whose program needs minutes to save has told torchrun by one of these.
 TEST(RunOptionsTest, TheGraceOfAStop_ByTorchrunsVariableWhereNoFlagSaysIt) {
   const auto grace = [](const std::vector<std::string>& arguments,
                         const std::map<std::string, std::string>& environment) {
@@ -148,8 +149,124 @@ TEST(RunOptionsTest, AFlagThatTookTheProgramForItsValue_IsNamed) {
 
 TEST(RunFlagsTest, FifteenAreOfAnOrdinaryDay) {
   const std::vector<Flag>& flags = RunFlags();
-  EXPECT_EQ(std::count_if(flags.begin(), flags.end(), [](const Flag& f) { return f.everyday; }),
+  EXPECT_EQ(std::count_if(flags.begin(), flags.end(),
+                          [](const Flag& f) { return f.everyday && !f.torchrun; }),
             15);
+}
+
+TEST(SetFlagTest, OverridesTheFileAndVariables_ALaterOneAnEarlier) {
+  const v1::JobSpec spec = *ReadSpec("command: [x]\nrestart: {max: 1}\n", "f");
+  const auto max = [&](const std::vector<std::string>& arguments,
+                       const std::map<std::string, std::string>& environment) {
+    return Resolve(arguments, environment, spec)->job.restart().max();
+  };
+  EXPECT_EQ(max({"--set", "restart.max=2"}, {{"CADRE_MAX_RESTARTS", "3"}}), 2u);
+  EXPECT_EQ(max({"--set=restart.max=2", "--set", "restart.max=4"}, {}), 4u);
+  EXPECT_EQ(max({}, {{"CADRE_SET", "restart.max=5"}}), 5u);
+  EXPECT_EQ(max({"--set", "role=a"}, {{"CADRE_SET", "restart.max=5"}}), 5u);
+  EXPECT_EQ(max({"--max-restarts", "6"}, {{"CADRE_SET", "restart.max=5"}}), 6u);
+}
+
+TEST(SetFlagTest, GivesWhatNoFlagGives) {
+  const auto options = Resolve({"--set", "elastic.unit=2", "--set", "logs.tee=[0, 1]", "--set",
+                                "env.A=b c", "--set", "command=[./train, \"1\"]"});
+  ASSERT_OK(options);
+  EXPECT_EQ(options->job.elastic().unit(), 2u);
+  EXPECT_THAT(options->job.logs().tee(), ElementsAre(0, 1));
+  EXPECT_EQ(options->job.env().at("A"), "b c");
+  EXPECT_THAT(options->job.command(), ElementsAre("./train", "1"));
+  EXPECT_THAT(options->notices, IsEmpty());
+}
+
+TEST(SetFlagTest, NamesTheJobAndItsNodesAsTheirFlagsDo) {
+  const auto named = Resolve({"--set", "name=a", "--rdzv-id", "b", "x"}, {{"CADRE_JOB_NAME", "c"}});
+  EXPECT_EQ(named->job.name(), "a");
+  const std::map<std::string, std::string> batch = {{"SLURM_JOB_ID", "9"}, {"SLURM_NNODES", "4"}};
+  EXPECT_THAT(Resolve({"--set", "nodes=1", "x"}, batch)->notices, IsEmpty());
+  EXPECT_THAT(Resolve({"--set", "nodes=2", "x"}).status().message(), HasSubstr("--rdzv-endpoint"));
+}
+
+TEST(SetFlagTest, AFlagThatSaysTheSame_IsNoContradiction) {
+  EXPECT_OK(Resolve({"--max-restarts", "2", "--set", "restart.max=2", "x"}));
+  EXPECT_OK(
+      Resolve({"--max-restarts", "2", "--set", "restart.max=3", "--set", "restart.max=2", "x"}));
+  EXPECT_OK(Resolve({"--env", "A=1", "--set", "env.B=2", "--set", "env.A=1", "x"}));
+  EXPECT_OK(Resolve({"--in-place", "--set", "restart.in_place=true", "x"}));
+}
+
+TEST(SetFlagTest, BadInput_NamesWhatContradictsOrIsWrong) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string said;
+  } kCases[] = {
+      {{"--max-restarts", "3", "--set", "restart.max=2", "x"},
+       "--max-restarts 3 and --set restart.max=2 contradict each other: leave one of them out"},
+      {{"--in-place", "--set", "restart.in_place=false", "x"},
+       "--in-place and --set restart.in_place=false contradict each other"},
+      {{"--env", "A=1", "--set", "env.A=2", "x"}, "--env A and --set env.A contradict"},
+      {{"--job-name", "a", "--set", "name=b", "x"}, "--job-name a and --set name=b contradict"},
+      {{"--stop-grace", "1s", "--set", "timeouts.stop_grace=2s", "x"},
+       "--stop-grace 1s and --set timeouts.stop_grace=2s contradict"},
+      {{"--shutdown-timeout", "3", "--set", "timeouts.stop_grace=5s", "x"},
+       "--shutdown-timeout 3 and --set timeouts.stop_grace=5s contradict"},
+      {{"--numa-binding", "node", "--set", "placement.bind=none", "x"},
+       "--numa-binding node and --set placement.bind=none contradict"},
+      {{"--set", "restart.max", "x"}, "--set: expected PATH=VALUE, such as"},
+      {{"--set", "restart.maxx=1", "x"}, "--set: unknown path 'restart.maxx'; did you mean"},
+      {{"--set", "restart.max=x", "x"}, "--set: 'restart.max': expected a number, got 'x'"},
+      {{"--set", "restart=1", "x"}, "--set: 'restart' is a section"},
+      {{"--set", "command=[y]", "x"}, "leave 'x' out"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(Resolve(c.arguments),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.said)));
+  }
+  EXPECT_THAT(Resolve({"x"}, {{"CADRE_SET", "a"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("CADRE_SET: expected PATH")));
+}
+
+// Each old flag, with a value that it accepts.
+TEST(OldFlagsTest, EachDoesWhatItsNewFormDoes) {
+  const std::map<std::string, std::string> values = {
+      {"spares", "2"},        {"scale-up", "never"},    {"checkpoint-signal", "USR1"},
+      {"working-dir", "a b"}, {"backoff", "2s..3s"},    {"restart-on", "crash, hang,preempted"},
+      {"standby", "Yes"},     {"preload", "torch,a.b"}, {"never-exit-codes", "7,9"},
+      {"bind", "core"}};
+  for (const Flag& flag : RunFlags()) {
+    if (!flag.old) continue;
+    SCOPED_TRACE(flag.name);
+    const auto given = values.find(flag.name);
+    const std::string value = flag.value.empty()      ? "1"
+                              : given == values.end() ? "42s"
+                                                      : given->second;
+    std::vector<std::string> old = {"--" + flag.name};
+    if (!flag.value.empty()) old.push_back(value);
+    old.push_back("x.py");
+    const auto before = Resolve(old);
+    const auto now = Resolve({"--set", AsSet(flag.name, value), "x.py"});
+    ASSERT_OK(before);
+    ASSERT_OK(now);
+    EXPECT_EQ(now->job.DebugString(), before->job.DebugString());
+    EXPECT_NE(now->job.DebugString(), Resolve({"x.py"})->job.DebugString());
+    EXPECT_THAT(before->notices, ElementsAre(HasSubstr(absl::StrCat("is now --set "))));
+    EXPECT_THAT(now->notices, IsEmpty());
+  }
+}
+
+TEST(OldFlagsTest, OneLineSaysWhatToWriteInstead) {
+  EXPECT_THAT(Resolve({"--progress-timeout", "10m", "x"})->notices,
+              ElementsAre("--progress-timeout 10m is now --set timeouts.progress=10m; the old flag "
+                          "will be refused from 0.5"));
+  EXPECT_THAT(Resolve({"--no-warm", "--settle=1s", "--preload", "a,b", "x"})->notices,
+              ElementsAre("--settle 1s, --no-warm and --preload a,b are now --set "
+                          "rendezvous.settle=1s --set restart.warm=false --set "
+                          "'restart.preload=[a, b]'; the old flags will be refused from 0.5"));
+}
+
+// A launcher on a host of --hostfile has them from one that has shown the line.
+TEST(OldFlagsTest, VariablesAndLaunchersOfAnother_GetNoLine) {
+  EXPECT_THAT(Resolve({"x"}, {{"CADRE_PROGRESS_TIMEOUT", "10m"}})->notices, IsEmpty());
+  EXPECT_THAT(Resolve({"--progress-timeout", "10m", "--token-file", "-", "x"})->notices, IsEmpty());
 }
 
 TEST(RunOptionsTest, ListsOfTexts) {
@@ -187,10 +304,11 @@ TEST(RunOptionsTest, Programs) {
         c.command);
   }
   EXPECT_EQ(Resolve({"a.py"}, {{"PYTHON_EXEC", "/opt/py"}})->job.command(0), "/opt/py");
-  // The job's own counts before this command's.
+  // The job's variables override those of this command.
   const auto own = Resolve({"--env", "PYTHON_EXEC=/own/py", "a.py"}, {{"PYTHON_EXEC", "/opt/py"}});
   EXPECT_EQ(own->job.command(0), "/own/py");
-  // That of an active virtual environment, for cadre submit, too, which calls BuildCommand().
+  // The interpreter of an active virtual environment, also for cadre submit, which calls
+  // BuildCommand().
   const std::string active = testing::TempDir() + "/active_environment";
   std::filesystem::create_directories(active + "/bin");
   std::ofstream(active + "/bin/python3") << "";
@@ -198,7 +316,7 @@ TEST(RunOptionsTest, Programs) {
   EXPECT_EQ(Resolve({"a"}, {{"PET_MODULE", "1"}})->job.command(2), "-m");
 }
 
-// As mpirun -x has it.
+// As with mpirun -x.
 TEST(RunOptionsTest, VariablesByTheirNames) {
   const auto options = Resolve({"--env", "DATA", "--env", "DEBUG=1", "x"}, {{"DATA", "/d=1"}});
   ASSERT_OK(options);
@@ -311,7 +429,8 @@ TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
   } kCases[] = {
       {{}, {"program is missing"}},
       {{"--nproc-per-node", "two", "x"}, {"--nproc-per-node", "'two'", "gpu, cpu or auto"}},
-      {{"--nnodes", "2", "x"}, {"2 nodes", "--rdzv-endpoint"}},
+      {{"--nnodes", "2", "x"},
+       {"the job has 2 nodes, but no endpoint at which they meet", "--rdzv-endpoint"}},
       {{"--nnodes", "4:2", "x"}, {"--nnodes", "2..4"}},
       {{"--standalone", "--nnodes", "2", "x"}, {"--standalone"}},
       {{"--rdzv-endpoint", "h:99999", "x"}, {"--rdzv-endpoint", "99999"}},
@@ -357,6 +476,165 @@ TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("PET_NNODES")));
   EXPECT_THAT(Resolve({"x"}, {{"PET_STANDALONE", "maybe"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("PET_STANDALONE")));
+}
+
+// As in a manifest, where no shell removes them.
+TEST(RendezvousFlagsTest, QuotesInConf_AreNotPartOfIt) {
+  for (const char* conf : {"'join_timeout=90,last_call_timeout=5'", "\"join_timeout=90\"",
+                           "join_timeout=\"90\"", "'join_timeout'='90'", "join_timeout='90',a=b"}) {
+    const auto options = Resolve({"--rdzv-conf", conf, "x"});
+    ASSERT_OK(options);
+    EXPECT_EQ(options->job.rendezvous().join_timeout().seconds(), 90) << conf;
+  }
+}
+
+TEST(RendezvousFlagsTest, PortZero_IsForAJobOfOneNodeOnly) {
+  for (const char* endpoint : {"localhost:0", "[::1]:0"}) {
+    const auto one = Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "c10d", "train"});
+    ASSERT_OK(one);
+    EXPECT_THAT(one->endpoints, IsEmpty());
+    EXPECT_THAT(Resolve({"--rdzv-endpoint", endpoint, "--nnodes", "1:2", "train"}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("for 1 to 2 nodes")));
+  }
+}
+
+TEST(RendezvousFlagsTest, ANodeRankOutOfRange_IsRefused) {
+  const std::vector<std::string> two = {"--nnodes", "2", "--rdzv-endpoint", "head", "--node-rank"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), two.begin(), two.end());
+    return Resolve(more);
+  };
+  EXPECT_OK(with({"1", "train"}));
+  EXPECT_OK(with({"2", "--spares", "1", "train"}));
+  EXPECT_THAT(with({"2", "train"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--node-rank: expected a rank from 0 to 1 of 2 nodes, got '2'"));
+}
+
+TEST(RendezvousFlagsTest, Identity_FillsWhatFlagsLeaveOpen) {
+  Identity slurm;
+  slurm.source = "Slurm";
+  slurm.nodes = 2;
+  slurm.node_rank = 1;
+  slurm.node_name = "n2";
+  slurm.node_names = {"n1", "n2"};
+  slurm.endpoint_host = "n1";
+  slurm.endpoint_port = 23456;
+  slurm.job_name = "slurm-17-0";
+  auto options = Resolve({"x"}, {}, std::nullopt, slurm);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->job.nodes().min(), 2u);
+  EXPECT_EQ(options->endpoints[0].host, "n1");
+  EXPECT_EQ(options->endpoints[0].port, 23456);
+  EXPECT_EQ(options->job.name(), "slurm-17-0");
+  EXPECT_THAT(options->expected_nodes, ElementsAre("n1", "n2"));
+  options = Resolve({"--nnodes", "1:2", "--rdzv-endpoint", "other", "x"}, {}, std::nullopt, slurm);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->job.nodes().min(), 1u);
+  EXPECT_EQ(options->endpoints[0].host, "other");
+  // Slurm's list does not override --standalone.
+  EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
+}
+
+// A pod with an index, or ranks of an mpirun: one of several, and never a job of its own.
+//
+// Fault (input): The number of nodes cannot be determined, for instance from a pod's index -> The
+// launcher ends with an error that names the variables
+TEST(RendezvousFlagsTest, AnUnknownNumberOfNodes_IsNotOne) {
+  Identity pod;
+  pod.source = "Kubernetes";
+  pod.node_rank = 0;
+  pod.nodes_hint = "this is pod 0";
+  EXPECT_THAT(
+      Resolve({"x"}, {}, std::nullopt, pod),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("this is pod 0: add --nnodes N"), HasSubstr("--standalone"))));
+  EXPECT_OK(Resolve({"--standalone", "x"}, {}, std::nullopt, pod));
+  EXPECT_OK(Resolve({"--nnodes", "2", "--rdzv-endpoint", "head", "x"}, {}, std::nullopt, pod));
+  v1::JobSpec spec;
+  spec.mutable_nodes()->set_min(1);
+  spec.mutable_nodes()->set_max(1);
+  EXPECT_OK(Resolve({"x"}, {}, spec, pod));
+  pod.node_rank = 1;
+  EXPECT_THAT(Resolve({"x"}, {}, spec, pod),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("asks for 1 node, but Kubernetes says that this is node 1"),
+                             HasSubstr("--standalone"))));
+  EXPECT_THAT(Resolve({"--nnodes", "1", "--rdzv-endpoint", "head", "x"}, {}, std::nullopt, pod),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("says that this is node 1")));
+}
+
+// A batch script runs on the first of its job's nodes: a job meant for all of them must not train
+// there alone without a notice.
+TEST(RendezvousFlagsTest, AloneInAJobOfSeveralNodesOfSlurms_IsSaid) {
+  const std::map<std::string, std::string> batch = {{"SLURM_JOB_ID", "9"}, {"SLURM_NNODES", "4"}};
+  const auto alone = Resolve({"x"}, batch);
+  ASSERT_OK(alone);
+  EXPECT_THAT(alone->notices, ElementsAre(HasSubstr("SLURM_NNODES is 4")));
+  EXPECT_THAT(Resolve({"--nnodes", "1", "x"}, batch)->notices, IsEmpty());
+  EXPECT_THAT(Resolve({"--standalone", "x"}, batch)->notices, IsEmpty());
+  EXPECT_THAT(Resolve({"x"}, {{"SLURM_NNODES", "1"}})->notices, IsEmpty());
+}
+
+TEST(RendezvousFlagsTest, TheNodesOfALaunch_AreToldWhereItServes) {
+  Identity slurm;
+  slurm.source = "Slurm";
+  slurm.nodes = 2;
+  slurm.endpoint_host = "n1";
+  slurm.launch = "slurm-17.0";
+  EXPECT_TRUE(Resolve({"x"}, {}, std::nullopt, slurm)->by_board);
+  // A home directory that they may not share, or a server that the user named.
+  EXPECT_FALSE(Resolve({"--token-file", "t", "x"}, {}, std::nullopt, slurm)->by_board);
+  EXPECT_FALSE(Resolve({"--rdzv-endpoint", "head", "x"}, {}, std::nullopt, slurm)->by_board);
+}
+
+TEST(RendezvousFlagsTest, StandaloneThatIsSetToNo_IsNotGiven) {
+  Identity slurm;
+  slurm.nodes = 2;
+  slurm.endpoint_host = "n1";
+  for (const char* no : {"0", "no", "false"}) {
+    const auto options = Resolve({"x"}, {{"CADRE_STANDALONE", no}}, std::nullopt, slurm);
+    ASSERT_OK(options);
+    EXPECT_EQ(options->job.nodes().min(), 2u);
+    EXPECT_EQ(options->endpoints.size(), 1u);
+  }
+}
+
+TEST(RendezvousFlagsTest, VariablesThatAreNotForFlags_SetNone) {
+  const std::map<std::string, std::string> set = {{"CADRE_TOKEN_FILE", "/t"},
+                                                  {"CADRE_ENCRYPT", "1"}};
+  EXPECT_EQ(Resolve({"x"}, set)->token_file, "/t");
+  EXPECT_TRUE(Resolve({"x"}, set)->job.encrypt());
+  std::map<std::string, std::string> of_a_worker = set;
+  of_a_worker["CADRE_AGENT"] = "/socket";
+  EXPECT_EQ(Resolve({"x"}, of_a_worker)->token_file, "");
+  EXPECT_FALSE(Resolve({"x"}, of_a_worker)->job.encrypt());
+  EXPECT_EQ(Resolve({"--token-file", "/t", "x"}, of_a_worker)->token_file, "/t");
+  EXPECT_EQ(Resolve({"x"}, {{"CADRE_MASTER_PORT", "1234"}})->master_port, 1234u);
+  EXPECT_EQ(Resolve({"x"}, {{"CADRE_MASTER_PORT", "tcp://10.0.0.1:29400"}})->master_port, 0u);
+}
+
+// Computed by: printf My_Job | openssl dgst -sha256 -hmac 'cadre rdzv-id'.
+TEST(RendezvousFlagsTest, RendezvousIds_ThatDifferAreDifferentJobs) {
+  const auto name = [](const std::string& id) {
+    return Resolve({"--rdzv-id", id, "x"})->job.name();
+  };
+  EXPECT_EQ(name("my-job"), "my-job");
+  EXPECT_EQ(name("4711"), "4711");
+  EXPECT_EQ(name("My_Job"), "my-job-6bd555e6");
+  const std::string prefix(70, 'x');
+  const std::set<std::string> names = {name("my_job"), name("my.job"),     name("MY-JOB"),
+                                       name("___"),    name(prefix + "1"), name(prefix + "2")};
+  EXPECT_EQ(names.size(), 6u);
+  for (const std::string& one : names) EXPECT_LE(one.size(), 63u);
+  EXPECT_EQ(Resolve({"--rdzv-id=", "/bin/true"})->job.name(), "true");
+}
+
+TEST(RendezvousFlagsTest, JobNames_ComeFromTheProgram) {
+  EXPECT_EQ(Resolve({"/a/b/Train_1.py"})->job.name(), "train-1");
+  EXPECT_EQ(Resolve({"/bin/true"})->job.name(), "true");
+  EXPECT_EQ(JobNameFrom("___"), "job");
+  EXPECT_EQ(JobNameFrom(std::string(100, 'x')).size(), 63u);
 }
 
 }  // namespace

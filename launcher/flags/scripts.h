@@ -1,4 +1,4 @@
-// Completion scripts and the manual page, from the same tables as the flags themselves. Pure.
+// Completion scripts and the manual page, made from the tables of flags. Pure.
 #ifndef CADRE_LAUNCHER_FLAGS_SCRIPTS_H_
 #define CADRE_LAUNCHER_FLAGS_SCRIPTS_H_
 

@@ -7,6 +7,7 @@ namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<Command> Example() {
   Command run;
@@ -28,6 +29,28 @@ TEST(ScriptsTest, EveryShell_KnowsEveryCommandAndFlag) {
   EXPECT_THAT(ZshCompletion(Example()), HasSubstr("It'\\''s a module."));
   EXPECT_THAT(FishCompletion(Example()), HasSubstr("-l nnodes -r"));
   EXPECT_THAT(FishCompletion(Example()), HasSubstr("-l module -s m -d 'It\\'s a module.'"));
+}
+
+TEST(ScriptsTest, AfterSet_PathsAreCompleted) {
+  std::vector<Command> commands = Example();
+  commands[0].flags.push_back({"set", "PATH=VALUE", "A property."});
+  commands[0].properties = [] {
+    return std::vector<Flag>{{"nodes", "N", "Nodes."}, {"restart.max", "N", "Restarts."}};
+  };
+  EXPECT_THAT(BashCompletion(commands), HasSubstr(" paths='nodes= restart.max=' ;;"));
+  EXPECT_THAT(ZshCompletion(commands),
+              HasSubstr("[A property.]:PATH=VALUE:{compadd -S = -- nodes restart.max}'"));
+  EXPECT_THAT(FishCompletion(commands), HasSubstr("-l set -r -f -a 'nodes= restart.max='"));
+  EXPECT_THAT(ManualPage(commands), HasSubstr(".B restart.max=N\nRestarts.\n"));
+}
+
+TEST(ScriptsTest, OldFlags_AreNotOffered) {
+  std::vector<Command> commands = Example();
+  commands[0].flags[0].old = true;
+  for (const std::string& script : {BashCompletion(commands), ZshCompletion(commands),
+                                    FishCompletion(commands), ManualPage(commands)}) {
+    EXPECT_THAT(script, Not(HasSubstr("nnodes")));
+  }
 }
 
 TEST(ScriptsTest, ManualPage_HasEveryFlag) {

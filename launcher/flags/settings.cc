@@ -10,9 +10,8 @@
 namespace cadre::launcher {
 namespace {
 
-// Variables that have a flag's name and that something else has set: what workers have for the
-// library, and what Kubernetes gives every pod for a service that is called "cadre" or
-// "cadre-master".
+// Variables that have a flag's name but another purpose: those that workers have for the library,
+// and those that Kubernetes sets in every pod for a service called "cadre" or "cadre-master".
 bool IsForNoFlag(const std::map<std::string, std::string>& environment, absl::string_view variable,
                  absl::string_view value) {
   const bool workers = variable == "CADRE_TOKEN_FILE" || variable == "CADRE_GENERATION" ||

@@ -1,4 +1,4 @@
-// One flag's value, from the first of: command line, CADRE_<NAME>, PET_<NAME>, this machine's
+// A flag's value, from the first of: command line, CADRE_<NAME>, PET_<NAME>, this machine's
 // configuration file. Pure.
 #ifndef CADRE_LAUNCHER_FLAGS_SETTINGS_H_
 #define CADRE_LAUNCHER_FLAGS_SETTINGS_H_
@@ -15,34 +15,34 @@ namespace cadre::launcher {
 
 struct Setting {
   std::string value;
-  // "--nnodes", "CADRE_NNODES" or "/etc/cadre/cadre.yaml:3:9: port": what an error about it begins
-  // with.
+  // "--nnodes", "CADRE_NNODES" or "/etc/cadre/cadre.yaml:3:9: port": the beginning of errors about
+  // the value.
   std::string origin;
 };
 
 class Settings {
  public:
-  // `file`: by flag, what the configuration file says.
+  // `file`: the configuration file's settings, by flag.
   Settings(Parsed parsed, std::map<std::string, std::string> environment,
            const std::vector<Flag>& flags, std::map<std::string, Setting> file = {});
 
-  // CADRE_ and PET_ variables that are empty count as unset, and so do those that are not meant for
-  // a flag: CADRE_TOKEN_FILE, CADRE_GENERATION and CADRE_ENCRYPT within a worker, and Kubernetes'
+  // Empty CADRE_ and PET_ variables count as unset, and so do variables that are not meant as
+  // flags: CADRE_TOKEN_FILE, CADRE_GENERATION and CADRE_ENCRYPT inside a worker, and Kubernetes'
   // CADRE_PORT=tcp://....
   std::optional<Setting> Get(const std::string& name) const;
   std::string GetOr(const std::string& name, const std::string& fallback) const;
-  // Every value of a repeated flag; a variable holds one.
+  // Every value of a repeated flag; a variable holds only one.
   std::vector<Setting> All(const std::string& name) const;
-  // A switch: given, or its variable is 1, true or yes. INVALID_ARGUMENT for other words.
+  // A switch: present, or its variable is 1, true or yes. INVALID_ARGUMENT for other words.
   absl::StatusOr<bool> Switch(const std::string& name) const;
 
   const std::vector<std::string>& rest() const { return parsed_.rest; }
   const std::map<std::string, std::string>& environment() const { return environment_; }
 
- private:
-  // Where the command line has none.
+  // The value of a variable or of the configuration file, whether or not the command line has one.
   std::optional<Setting> FromSurroundings(const std::string& name) const;
 
+ private:
   Parsed parsed_;
   std::map<std::string, std::string> environment_;
   std::map<std::string, Setting> file_;

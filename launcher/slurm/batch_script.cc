@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,24 +13,25 @@
 #include "absl/time/time.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
+#include "launcher/spec/job_spec.h"
 #include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
 namespace {
 
-// Between the end of the grace and the end of the allocation.
+// The time between the end of the grace period and the end of the allocation.
 constexpr absl::Duration kWarningMargin = absl::Seconds(30);
-// Slurm may send the warning so much sooner than it was asked to.
+// Slurm may send the warning this much earlier than requested.
 constexpr absl::Duration kWarningIsEarly = absl::Minutes(1);
-// Of sbatch's --signal, an unsigned 16 bit number of seconds.
+// The limit of sbatch's --signal: an unsigned 16-bit number of seconds.
 constexpr absl::Duration kWarningMax = absl::Seconds(65535);
 
-// For a shell.
+// Quotes text for a shell.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-bool AsksForGpus(const v1::JobSpec& spec) {
+bool RequestsGpus(const v1::JobSpec& spec) {
   return std::any_of(
       spec.slurm().extra().begin(), spec.slurm().extra().end(), [](const std::string& option) {
         return absl::StartsWith(option, "--gpus") || absl::StartsWith(option, "--gres") ||
@@ -41,10 +44,10 @@ absl::StatusOr<std::vector<std::string>> Resources(const v1::JobSpec& spec) {
   const v1::Resources& each = spec.resources();
   const bool counted = spec.workers_per_node().kind() == v1::WorkersPerNode::COUNT;
   const uint64_t workers = spec.workers_per_node().count();
-  if (counted && each.gpus_per_worker() > 0 && !AsksForGpus(spec)) {
+  if (counted && each.gpus_per_worker() > 0 && !RequestsGpus(spec)) {
     options.push_back(absl::StrCat("--gpus-per-node=", workers * each.gpus_per_worker()));
   }
-  if (spec.workers_per_node().kind() == v1::WorkersPerNode::GPU && !AsksForGpus(spec)) {
+  if (spec.workers_per_node().kind() == v1::WorkersPerNode::GPU && !RequestsGpus(spec)) {
     return absl::InvalidArgumentError(
         "workers_per_node: 'gpu' does not say how many GPUs to ask Slurm for; add slurm: {extra: "
         "[\"--gpus-per-node=N\"]}");
@@ -60,7 +63,7 @@ absl::StatusOr<std::vector<std::string>> Resources(const v1::JobSpec& spec) {
   return options;
 }
 
-bool SaysTime(const v1::JobSpec& spec) {
+bool HasTimeOption(const v1::JobSpec& spec) {
   return std::any_of(spec.slurm().extra().begin(), spec.slurm().extra().end(),
                      [](const std::string& option) {
                        return absl::StartsWith(option, "--time=") ||
@@ -68,11 +71,11 @@ bool SaysTime(const v1::JobSpec& spec) {
                      });
 }
 
-// The time limit of a job that has one of its own, which is to be over before Slurm warns of the
-// end. In minutes, as Slurm counts. Empty: the partition's.
+// The time limit for a job that has a total timeout, which must end before Slurm warns of the end.
+// In minutes, as Slurm counts. Empty: the partition's limit applies.
 std::string TimeOption(const v1::JobSpec& spec, absl::Duration warning) {
   const absl::Duration total = FromProto(spec.timeouts().total());
-  if (total <= absl::ZeroDuration() || total == absl::InfiniteDuration() || SaysTime(spec)) {
+  if (total <= absl::ZeroDuration() || total == absl::InfiniteDuration() || HasTimeOption(spec)) {
     return "";
   }
   const absl::Duration limit = total + warning + kWarningIsEarly;
@@ -80,7 +83,7 @@ std::string TimeOption(const v1::JobSpec& spec, absl::Duration warning) {
 }
 
 absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
-  // sbatch takes all that it can get of MIN-MAX; the spares come on top.
+  // sbatch takes as many nodes of MIN-MAX as it can get; the spares are added.
   const uint32_t min = spec.nodes().min();
   const uint32_t max = spec.nodes().max() + spec.spares();
   const absl::Duration grace = FromProto(spec.timeouts().stop_grace());
@@ -101,7 +104,7 @@ absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
   };
   const std::string time = TimeOption(spec, warning);
   if (!time.empty()) options.push_back(time);
-  // With a number of tasks Slurm would take only as many nodes as those need: MIN.
+  // With a number of tasks Slurm would allocate only as many nodes as those need: MIN.
   if (min == max) options.push_back("--ntasks-per-node=1");
   ASSIGN_OR_RETURN(const std::vector<std::string> resources, Resources(spec));
   options.insert(options.end(), resources.begin(), resources.end());
@@ -115,20 +118,20 @@ absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
 }
 
 constexpr char kBody[] = R"(
-# What sbatch passed on of another job, where it was called within one: srun would take that for this
-# job's. So would the launchers of what another launcher told its processes.
+# If sbatch was called within another job, that job's variables were passed on, and srun would take
+# them for this job's. Launchers would do the same with what another launcher set for its processes.
 unset "${!SLURM_STEP_@}" "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_PER_@}" "${!SLURM_MEM_BIND@}" \
   "${!OMPI_@}" "${!PMIX_@}" "${!PMI_@}" SLURM_DISTRIBUTION SLURM_EXACT SLURM_EXCLUSIVE \
   SLURM_HINT SLURM_LOCALID SLURM_NODEID SLURM_PROCID SLURM_THREADS_PER_CORE
 
-# Each job, and each task of an array, has a state of its own. A job that was put back into the queue
-# goes on counting its generations with it.
+# Each job, and each task of an array, has a state directory of its own. A job that was put back into
+# the queue finds its state there, and continues to count its generations.
 state=$DIRECTORY/slurm-$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
 mkdir -p "$state"
 rm -f "$state/verdict.json"
 
-# One launcher per node. It is Cadre that decides what the end of one of them means, not srun: where
-# there is a verdict, it counts and not who else ended how.
+# One launcher per node. Cadre, not srun, decides what the end of one of them means: if there is a
+# verdict, its exit status counts, and not that of srun.
 status=0
 srun --ntasks-per-node=1 --kill-on-bad-exit=0 --no-kill --wait=0 --cpu-bind=none \
   $CADRE run --state-dir "$state" $SPEC || status=$?
@@ -157,6 +160,33 @@ absl::StatusOr<std::string> BatchScript(const v1::JobSpec& spec,
                      {"$DIRECTORY", Quoted(absl::StrCat(spec.logs().dir(), "/", spec.name()))},
                      {"$SPEC", Quoted(options.spec_path)},
                      {"$REQUEUES", absl::StrCat(options.requeues)}});
+}
+
+absl::StatusOr<std::string> SlurmScript(const std::string& path, const v1::JobSpec& spec,
+                                        uint32_t requeues) {
+  BatchScriptOptions options;
+  options.requeues = requeues;
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) options.cadre = self.string();
+  options.spec_path = std::filesystem::absolute(path, error).lexically_normal().string();
+  if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
+  absl::StatusOr<std::string> script = BatchScript(spec, options);
+  if (script.ok()) return script;
+  return SpecErrorAt(path, script.status().message());
+}
+
+Flag RequeuesFlag() {
+  return {"requeues", "N",
+          "How often a Slurm job goes back into the queue when it is preempted [16]."};
+}
+
+absl::StatusOr<uint32_t> Requeues(const Parsed& parsed) {
+  const auto given = parsed.Get("requeues");
+  if (!given.has_value()) return BatchScriptOptions().requeues;
+  absl::StatusOr<uint32_t> count = ParseCount(*given);
+  if (count.ok()) return count;
+  return absl::InvalidArgumentError(absl::StrCat("--requeues: ", count.status().message()));
 }
 
 }  // namespace cadre::launcher

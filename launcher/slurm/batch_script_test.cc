@@ -4,7 +4,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/spec/reader.h"
+#include "launcher/spec/job_spec.h"
 
 namespace cadre::launcher {
 namespace {
@@ -37,20 +37,20 @@ TEST(BatchScriptTest, PlainJob) {
 #SBATCH --signal=USR1@60
 #SBATCH --ntasks-per-node=1
 
-# What sbatch passed on of another job, where it was called within one: srun would take that for this
-# job's. So would the launchers of what another launcher told its processes.
+# If sbatch was called within another job, that job's variables were passed on, and srun would take
+# them for this job's. Launchers would do the same with what another launcher set for its processes.
 unset "${!SLURM_STEP_@}" "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_PER_@}" "${!SLURM_MEM_BIND@}" \
   "${!OMPI_@}" "${!PMIX_@}" "${!PMI_@}" SLURM_DISTRIBUTION SLURM_EXACT SLURM_EXCLUSIVE \
   SLURM_HINT SLURM_LOCALID SLURM_NODEID SLURM_PROCID SLURM_THREADS_PER_CORE
 
-# Each job, and each task of an array, has a state of its own. A job that was put back into the queue
-# goes on counting its generations with it.
+# Each job, and each task of an array, has a state directory of its own. A job that was put back into
+# the queue finds its state there, and continues to count its generations.
 state='logs/mnist'/slurm-$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
 mkdir -p "$state"
 rm -f "$state/verdict.json"
 
-# One launcher per node. It is Cadre that decides what the end of one of them means, not srun: where
-# there is a verdict, it counts and not who else ended how.
+# One launcher per node. Cadre, not srun, decides what the end of one of them means: if there is a
+# verdict, its exit status counts, and not that of srun.
 status=0
 srun --ntasks-per-node=1 --kill-on-bad-exit=0 --no-kill --wait=0 --cpu-bind=none \
   '/opt/cadre'\''s/cadre' run --state-dir "$state" '/home/user/job.yaml' || status=$?

@@ -1,5 +1,5 @@
-// What `scontrol show job` printed.
-#include "launcher/slurm/slurm_job.h"
+// The output of `scontrol show job`.
+#include "launcher/slurm/slurm_commands.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,3 +1,4 @@
+// The values of a job's fields: their forms, and what is refused.
 #include "launcher/spec/scalars.h"
 
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <cctype>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -15,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/workers/worker_environment.h"
+#include "agent/workers/worker_start.h"
 #include "base/status_macros.h"
 #include "rendezvous/state/policy.h"
 
@@ -35,7 +37,7 @@ bool AllDigits(absl::string_view text) {
   return true;
 }
 
-// Cuts "2..4" in two; `separator` alone for a text without one is not a range.
+// Splits "2..4" in two. Returns false if the text has no separator.
 bool Cut(absl::string_view text, absl::string_view separator, absl::string_view* low,
          absl::string_view* high) {
   const size_t at = text.find(separator);
@@ -164,7 +166,8 @@ absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text) {
     workers.set_kind(v1::WorkersPerNode::AUTO);
   } else {
     const absl::StatusOr<uint32_t> count = ParseCount(text);
-    // Things are made for each of them before a server could refuse.
+    // Limited here because resources are allocated for each worker before a server could refuse the
+    // number.
     if (!count.ok() || *count < 1 || *count > state::kMaxSlotsPerNode) {
       return Expected(
           absl::StrCat("a number from 1 to ", state::kMaxSlotsPerNode, ", gpu, cpu or auto"), text);
@@ -234,9 +237,9 @@ absl::Status CheckVariableName(absl::string_view name) {
   if (name.empty() || absl::StrContains(name, "=")) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' cannot be a variable's name"));
   }
-  if (!agent::IsWorkersOwn(name)) return absl::OkStatus();
+  if (!agent::IsReservedVariable(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("'", name, "' is what Cadre gives each worker; leave it out"));
+      absl::StrCat("Cadre sets '", name, "' for each worker; leave it out"));
 }
 
 absl::Status CheckJobName(absl::string_view name) {

@@ -1,5 +1,5 @@
-// Text to values, by the type that is due: durations, sizes, ranges. Used by the job spec and by
-// flags. Pure. Every error says what was expected.
+// Parses text into typed values: durations, sizes, ranges. Used for the job spec and for flags.
+// Pure. Every error says what was expected.
 #ifndef CADRE_LAUNCHER_SPEC_SCALARS_H_
 #define CADRE_LAUNCHER_SPEC_SCALARS_H_
 
@@ -23,7 +23,7 @@ absl::StatusOr<std::pair<absl::Duration, absl::Duration>> ParseDurationRange(
 // Decimal digits only.
 absl::StatusOr<uint32_t> ParseCount(absl::string_view text);
 absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text);
-// Of Python: "torch.distributed".
+// A Python module's name: "torch.distributed".
 absl::StatusOr<std::string> ParseModuleName(absl::string_view text);
 // "true" or "false".
 absl::StatusOr<bool> ParseBoolean(absl::string_view text);
@@ -36,13 +36,13 @@ absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text);
 // "crash", "hang", "out_of_memory", "node_lost", "preempted", ...
 absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
-// "USR1", "SIGUSR1"; one that can be caught.
+// "USR1", "SIGUSR1"; only signals that can be caught.
 absl::StatusOr<int> ParseSignal(absl::string_view text);
-// Texts that may stand in a line of an sbatch script, which sbatch splits as a shell does: a
-// partition or an account; and an option of its own, which is taken as it is.
+// Values for a line of an sbatch script, which sbatch splits as a shell does: a partition or an
+// account; and a whole sbatch option, which is used as it is.
 absl::StatusOr<std::string> ParseSlurmName(absl::string_view text);
 absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text);
-// A variable that a job may give its workers: not one that each gets from Cadre.
+// A variable that a job may set for its workers: not one that Cadre sets for each.
 absl::Status CheckVariableName(absl::string_view name);
 // [a-z0-9][a-z0-9-]{0,62}
 absl::Status CheckJobName(absl::string_view name);

@@ -2,6 +2,7 @@
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 namespace {
@@ -88,7 +89,7 @@ TEST(ScalarsTest, JobNames) {
   }
 }
 
-// sbatch splits its lines as a shell does: what it would read otherwise is refused.
+// sbatch splits its lines as a shell does: text that it would interpret is refused.
 TEST(ScalarsTest, WhatMayStandInASbatchLine) {
   EXPECT_EQ(*ParseSlurmName("gpu-a100,cpu_2"), "gpu-a100,cpu_2");
   for (const std::string& bad :

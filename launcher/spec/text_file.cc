@@ -34,15 +34,15 @@ absl::StatusOr<std::string> ReadTextFrom(int fd, const std::string& path, size_t
   size_t used = 0;
   ssize_t got = 0;
   do {
-    // One byte more than allowed tells that there is more.
+    // One byte more than allowed shows that the file is too large.
     text.resize(std::min(max_bytes + 1, std::max(kFirstBytes, 2 * used)));
     got = read(fd, &text[used], text.size() - used);
     used += std::max<ssize_t>(got, 0);
   } while (got > 0 && used <= max_bytes);
   if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
   if (used > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", info.st_size, " bytes; at most ", max_bytes, " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": it has ", info.st_size,
+                                                   " bytes; at most ", max_bytes, " are allowed"));
   }
   text.resize(used);
   return text;

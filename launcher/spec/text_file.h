@@ -1,4 +1,4 @@
-// A file that a person wrote, whole.
+// Reads a file that a user wrote.
 #ifndef CADRE_LAUNCHER_SPEC_TEXT_FILE_H_
 #define CADRE_LAUNCHER_SPEC_TEXT_FILE_H_
 
@@ -9,10 +9,11 @@
 
 namespace cadre::launcher {
 
-// Errors begin with the path. NOT_FOUND: there is none; INVALID_ARGUMENT: no regular file, or more
-// than `max_bytes`; others as open() and read() say. Never waits for a pipe or a terminal.
+// Errors begin with the path. NOT_FOUND: there is no such file; INVALID_ARGUMENT: it is not a
+// regular file, or has more than `max_bytes`; others as for open() and read(). Never blocks on a
+// pipe or a terminal.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
-// The same of what is open already; it stays open.
+// The same for a file that is open already. `fd` stays open.
 absl::StatusOr<std::string> ReadTextFrom(int fd, const std::string& path, size_t max_bytes);
 
 }  // namespace cadre::launcher

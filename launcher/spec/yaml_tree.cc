@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/exceptions.h"
 #include "yaml-cpp/parser.h"
@@ -15,7 +14,7 @@
 namespace cadre::launcher {
 namespace {
 
-// Thrown through yaml-cpp, which has no other way to be stopped; caught in ParseYaml.
+// Thrown through yaml-cpp, which cannot be stopped otherwise; caught in ParseYaml.
 struct Refused : std::exception {
   Refused(const YAML::Mark& mark, std::string message) : mark(mark), message(std::move(message)) {}
   const char* what() const noexcept override { return message.c_str(); }
@@ -65,7 +64,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   static void Refuse(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     if (anchor != 0) throw Refused(mark, "anchors (&name) are not allowed");
-    // "?" is a plain node, "!" a quoted one.
+    // "?" is the tag of a plain node, "!" of a quoted one.
     if (!tag.empty() && tag != "?" && tag != "!") {
       throw Refused(mark, absl::StrCat("tags (", tag.substr(0, 64), ") are not allowed"));
     }
@@ -118,15 +117,16 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode root_;
 };
 
-// A second document is refused at its first event.
+// Refuses a second document at its first event.
 class NothingMore : public TreeBuilder {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override {
-    throw Refused(mark, "a second document; a spec is one document");
+    throw Refused(mark, "the file has a second document; expected only one");
   }
 };
 
-// yaml-cpp would put replacement characters, and a program would get an argument nobody wrote.
+// yaml-cpp would insert replacement characters, so that a program would get an argument that the
+// user did not write.
 absl::Status CheckUtf8(absl::string_view text, absl::string_view file) {
   YamlNode place;
   while (!text.empty()) {
@@ -173,8 +173,8 @@ absl::Status ErrorAt(absl::string_view file, const YamlNode& node, absl::string_
 
 absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view file) {
   if (text.size() > kMaxSpecBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": ", text.size(), " bytes; a spec has at most ", kMaxSpecBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        file, ": it has ", text.size(), " bytes; at most ", kMaxSpecBytes, " are allowed"));
   }
   RETURN_IF_ERROR(CheckUtf8(text, file));
   try {

@@ -1,4 +1,4 @@
-// YAML text as a small tree in which every node knows its line and column, behind limits that hold
+// Parses YAML into a small tree in which every node has its line and column; limits are checked
 // before anything is built. Pure.
 #ifndef CADRE_LAUNCHER_SPEC_YAML_TREE_H_
 #define CADRE_LAUNCHER_SPEC_YAML_TREE_H_
@@ -20,7 +20,7 @@ inline constexpr size_t kMaxSpecNodes = 10000;
 struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMapping };
   Kind kind = Kind::kNull;
-  // From 1.
+  // Counted from 1.
   int line = 1;
   int column = 1;
   std::string scalar;
@@ -31,8 +31,8 @@ struct YamlNode {
 // "a mapping", "a list", "text", "nothing".
 const char* KindName(YamlNode::Kind kind);
 
-// INVALID_ARGUMENT: "FILE:LINE:COLUMN: what". Refuses more than one document, anchors, aliases,
-// tags, and whatever is over the limits above.
+// INVALID_ARGUMENT: "FILE:LINE:COLUMN: what". Refuses several documents, anchors, aliases, tags,
+// and input over the limits above.
 absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view file);
 
 // "FILE:LINE:COLUMN: message"

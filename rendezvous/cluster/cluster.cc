@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "rendezvous/cluster/agent_check.h"
-#include "rendezvous/cluster/node_shapes.h"
-#include "rendezvous/cluster/parts.h"
-#include "rendezvous/cluster/suitability.h"
+#include "rendezvous/cluster/agents.h"
+#include "rendezvous/cluster/allocations.h"
+#include "rendezvous/cluster/schedule.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/versions.h"
 
@@ -30,27 +31,26 @@ void Cluster::AwaitAgents() {
   changed_ = !context_.state.cluster.nodes.empty();
 }
 
-void Cluster::AgentSaid(StreamId stream, const v1::NodeMessage& message) {
+void Cluster::OnAgentMessage(StreamId stream, const v1::NodeMessage& message) {
   const v1::AgentReport& report = message.agent();
   const std::string* known = agents_.NodeOf(stream);
   if (known == nullptr) {
     if (!report.has_joined()) {
-      return out_.Close(stream,
-                        absl::InvalidArgumentError(
-                            "what an agent says comes on a stream that begins with AgentJoined"));
+      return out_.Close(stream, absl::InvalidArgumentError(
+                                    "the first message on an agent's stream must be AgentJoined"));
     }
-    const absl::Status may = MayJoin(message);
+    const absl::Status may = CheckAgentMayJoin(message);
     if (!may.ok()) return out_.Reject(stream, "", may.code(), std::string(may.message()));
-    return AgentJoined(stream, message);
+    return OnAgentJoined(stream, message);
   }
   const std::string node = *known;
-  agents_.Heard(node, context_.clock.lease_now());
-  if (report.has_ended()) return PartEnded(node, report.ended());
-  if (report.has_remains()) return PartRemains(node, report.remains());
-  if (report.leaving()) return AgentLeaving(node);
+  agents_.RenewLease(node, context_.clock.lease_now());
+  if (report.has_ended()) return OnAllocationEnded(node, report.ended());
+  if (report.has_remains()) return OnUnkillableProcesses(node, report.remains());
+  if (report.leaving()) return OnAgentLeaving(node);
 }
 
-absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
+absl::Status Cluster::CheckAgentMayJoin(const v1::NodeMessage& message) const {
   const v1::AgentJoined& joined = message.agent().joined();
   RETURN_IF_ERROR(CheckAgent(joined));
   if (!context_.config.only_job.empty()) {
@@ -61,20 +61,21 @@ absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
   const Agent* known = agents_.Find(joined.node());
   if (known != nullptr && known->stream.has_value() &&
       known->incarnation != message.incarnation()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("node ", joined.node(), " has an agent already; give --node-name"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "node ", joined.node(),
+        " already has a connected agent; give this agent another name with --node-name"));
   }
   return CheckNewNode(joined.node(), context_.state.cluster);
 }
 
-void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
+void Cluster::OnAgentJoined(StreamId stream, const v1::NodeMessage& message) {
   const v1::AgentJoined& joined = message.agent().joined();
   const std::string& node = joined.node();
   if (const Agent* before = agents_.Find(node); before != nullptr && before->stream.has_value()) {
     out_.Close(*before->stream,
-               absl::AbortedError("a newer stream of the same agent took this one's place"));
+               absl::AbortedError("a newer stream of the same agent replaced this one"));
   }
-  Remember(joined);
+  SaveNode(joined);
   const std::set<uint64_t> runs(joined.parts().begin(), joined.parts().end());
   agents_.Connect(node, stream, message.incarnation(), runs, context_.clock.lease_now());
   agents_.SetVersion(node, rpc::VersionIn(joined));
@@ -83,11 +84,11 @@ void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
   *welcome.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
   *welcome.mutable_welcome()->mutable_version() = rpc::ThisVersion();
   out_.Send(stream, std::move(welcome));
-  CompareParts(node, runs);
+  ReconcileAllocations(node, runs);
   changed_ = true;
 }
 
-void Cluster::Remember(const v1::AgentJoined& joined) {
+void Cluster::SaveNode(const v1::AgentJoined& joined) {
   const auto& nodes = context_.state.cluster.nodes;
   const auto found = nodes.find(joined.node());
   if (found != nodes.end() && SameNode(found->second, joined)) return;
@@ -104,57 +105,59 @@ void Cluster::Remember(const v1::AgentJoined& joined) {
                              Count(joined.cpus(), "CPU"), ", ", Count(joined.gpus(), "GPU")));
 }
 
-void Cluster::CompareParts(const std::string& node, const std::set<uint64_t>& runs) {
-  const std::map<uint64_t, saved::PlacedPart>& parts = context_.state.cluster.parts;
-  const std::vector<saved::PlacedPart> here = PartsOn(context_.state, node);
+void Cluster::ReconcileAllocations(const std::string& node, const std::set<uint64_t>& runs) {
+  const std::map<uint64_t, saved::PlacedPart>& allocations = context_.state.cluster.allocations;
+  const std::vector<saved::PlacedPart> here = AllocationsOn(context_.state, node);
   for (const uint64_t id : runs) {
-    const auto part = parts.find(id);
-    if (part != parts.end() && part->second.part().node() == node) continue;
+    const auto allocation = allocations.find(id);
+    if (allocation != allocations.end() && allocation->second.part().node() == node) continue;
     agents_.AddLeftover(node, id);
     v1::Part unknown;
     unknown.set_id(id);
     unknown.set_node(node);
     SendStop(unknown);
   }
-  for (const saved::PlacedPart& part : here) {
-    const bool is_run = runs.count(part.part().id()) != 0;
-    if (!part.taken_back()) {
-      if (!is_run) SendStart(part);
+  for (const saved::PlacedPart& allocation : here) {
+    const bool is_run = runs.count(allocation.part().id()) != 0;
+    if (!allocation.taken_back()) {
+      if (!is_run) SendStart(allocation);
     } else if (is_run) {
-      SendStop(part.part());
+      SendStop(allocation.part());
     } else {
       v1::PartReport gone;
-      gone.set_id(part.part().id());
-      PartEnded(node, gone);
+      gone.set_id(allocation.part().id());
+      OnAllocationEnded(node, gone);
     }
   }
 }
 
-void Cluster::PartEnded(const std::string& node, const v1::PartReport& report) {
+void Cluster::OnAllocationEnded(const std::string& node, const v1::PartReport& report) {
   changed_ = true;
-  agents_.PartEnded(node, report.id());
-  const std::map<uint64_t, saved::PlacedPart>& parts = context_.state.cluster.parts;
-  const auto found = parts.find(report.id());
-  if (found == parts.end() || found->second.part().node() != node) return;
-  const saved::PlacedPart part = found->second;
-  const bool unasked = !part.taken_back() && !IsOver(FindJob(context_.state, part.part().job()));
+  agents_.OnAllocationEnded(node, report.id());
+  const std::map<uint64_t, saved::PlacedPart>& allocations = context_.state.cluster.allocations;
+  const auto found = allocations.find(report.id());
+  if (found == allocations.end() || found->second.part().node() != node) return;
+  const saved::PlacedPart allocation = found->second;
+  const bool unasked =
+      !allocation.taken_back() && !IsOver(FindJob(context_.state, allocation.part().job()));
   if (unasked) {
-    return PartEndedUnasked(part, OneLine(report.text(), kMaxEndTextBytes), report.blame());
+    return OnLauncherEndedUnasked(allocation, OneLine(report.text(), kMaxEndTextBytes),
+                                  report.blame());
   }
-  EndPart(part, nullptr);
+  EndAllocation(allocation, nullptr);
 }
 
-void Cluster::PartRemains(const std::string& node, const v1::PartRemains& remains) {
-  const auto found = context_.state.cluster.parts.find(remains.id());
+void Cluster::OnUnkillableProcesses(const std::string& node, const v1::PartRemains& remains) {
+  const auto found = context_.state.cluster.allocations.find(remains.id());
   const bool its =
-      found != context_.state.cluster.parts.end() && found->second.part().node() == node;
+      found != context_.state.cluster.allocations.end() && found->second.part().node() == node;
   if (!its && agents_.Find(node)->leftovers.count(remains.id()) == 0) return;
   const std::string text = OneLine(remains.text(), kMaxEndTextBytes);
-  agents_.AddRemains(node, remains.id(), text);
+  agents_.AddUnkillable(node, remains.id(), text);
   changed_ = true;
   if (!its || found->second.taken_back()) return;
   const std::string how = absl::StrCat("its launcher ended, and a process that it left ", text);
-  for_jobs_.push_back(LauncherEnded{found->second.part().job(), node, how});
+  job_events_.push_back(LauncherEnded{found->second.part().job(), node, how});
   TakeBack(remains.id());
 }
 
@@ -164,12 +167,12 @@ void Cluster::StreamClosed(StreamId stream) {
   changed_ = true;
 }
 
-void Cluster::AgentLeaving(const std::string& node) {
-  EndPartsOf(node);
+void Cluster::OnAgentLeaving(const std::string& node) {
+  EndAllocationsOf(node);
   out_.Close(*agents_.Find(node)->stream, absl::OkStatus());
   agents_.Erase(node);
   out_.Note("", absl::StrCat("node ", node, " has left the cluster"));
-  // What a person said of it is kept.
+  // A drain that an administrator ordered is kept.
   if (context_.state.cluster.nodes.at(node).drained()) return;
   v1::Record record;
   record.mutable_cluster_node_gone()->set_node(node);
@@ -177,37 +180,42 @@ void Cluster::AgentLeaving(const std::string& node) {
 }
 
 void Cluster::RunTimers() {
-  if (rests_.EndDue(context_.clock.lease_now())) {
+  if (backoffs_.Expire(context_.clock.lease_now())) {
     changed_ = true;
-    queue_.JudgeRestingAnew();
+    queue_.ReconsiderBackedOff();
   }
-  while (const std::optional<std::string> node = agents_.NextLost(context_.clock)) {
+  while (const std::optional<std::string> node = agents_.NextExpired(context_.clock)) {
     const Agent& agent = *agents_.Find(*node);
     if (agent.stream.has_value()) {
-      out_.Close(*agent.stream,
-                 absl::DeadlineExceededError(absl::StrCat("nothing was heard of this agent for ",
-                                                          ShortDuration(context_.config.lease))));
+      out_.Close(*agent.stream, absl::DeadlineExceededError(absl::StrCat(
+                                    "the server has received nothing from this agent for ",
+                                    ShortDuration(context_.config.lease))));
     }
     agents_.Erase(*node);
-    out_.Note(
-        "", absl::StrCat("the agent of node ", *node, " is lost; its parts of jobs count no more"));
-    EndPartsOf(*node);
+    out_.Note("",
+              absl::StrCat(
+                  "the agent of node ", *node,
+                  " is lost: its lease has expired, and jobs lose their allocations on the node"));
+    EndAllocationsOf(*node);
   }
 }
 
-void Cluster::EndPartsOf(const std::string& node) {
-  for (const saved::PlacedPart& part : PartsOn(context_.state, node)) EndPart(part, nullptr);
+void Cluster::EndAllocationsOf(const std::string& node) {
+  for (const saved::PlacedPart& allocation : AllocationsOn(context_.state, node))
+    EndAllocation(allocation, nullptr);
   changed_ = true;
 }
 
-void Cluster::EndPart(const saved::PlacedPart& part, const v1::AvoidedNode* avoid) {
+void Cluster::EndAllocation(const saved::PlacedPart& allocation, const v1::AvoidedNode* avoid) {
+  CADRE_CHECK(context_.state.cluster.allocations.count(allocation.part().id()) == 1, "allocation ",
+              allocation.part().id(), " has ended already");
   v1::Record record;
   v1::PartEnded* ended = record.mutable_part_ended();
-  ended->set_id(part.part().id());
+  ended->set_id(allocation.part().id());
   if (avoid != nullptr) *ended->mutable_avoid() = *avoid;
-  const state::Job* job = FindJob(context_.state, part.part().job());
+  const state::Job* job = FindJob(context_.state, allocation.part().job());
   ended->set_back_to_queue(job != nullptr && IsUnstarted(*job) &&
-                           IsLastPart(context_.state, part.part()));
+                           IsLastAllocation(context_.state, allocation.part()));
   const bool back = ended->back_to_queue();
   out_.Commit(std::move(record));
   if (back) queue_.Add(*job);
@@ -220,7 +228,7 @@ void Cluster::Drain(const std::string& node, bool drained, const std::string& re
   v1::Record record;
   saved::ClusterNode* changed = record.mutable_cluster_node_set()->mutable_node();
   *changed = found->second;
-  // Asked a second time without a reason, it stays drained for the first one.
+  // A node that is drained again without a reason keeps the first one.
   if (!drained || !why.empty() || !changed->drained()) {
     changed->set_drain_reason(drained ? why : "");
   }
@@ -238,56 +246,60 @@ void Cluster::LauncherLost(const std::string& job, const std::string& node) {
 
 void Cluster::GiveBack(const std::string& job) {
   std::vector<uint64_t> ids;
-  for (const auto& [id, part] : context_.state.cluster.parts) {
-    if (part.part().job() == job && !part.taken_back()) ids.push_back(id);
+  for (const auto& [id, allocation] : context_.state.cluster.allocations) {
+    if (allocation.part().job() == job && !allocation.taken_back()) ids.push_back(id);
   }
   if (ids.empty()) return;
   changed_ = true;
-  out_.Note(job, "gives back its nodes: others that it needs are not there");
+  out_.Note(job, "gives its nodes back, because others that it needs are not available");
   for (const uint64_t id : ids) TakeBack(id);
 }
 
 void Cluster::TakeBackFrom(const std::string& job, const std::string& node) {
-  for (const auto& [id, part] : context_.state.cluster.parts) {
-    if (part.taken_back() || part.part().job() != job || part.part().node() != node) continue;
+  for (const auto& [id, allocation] : context_.state.cluster.allocations) {
+    if (allocation.taken_back() || allocation.part().job() != job ||
+        allocation.part().node() != node)
+      continue;
     return TakeBack(id);
   }
 }
 
 void Cluster::TakeBack(uint64_t id) {
+  CADRE_CHECK(!context_.state.cluster.allocations.at(id).taken_back(), "allocation ", id,
+              " was taken back already");
   v1::Record record;
   record.mutable_part_taken_back()->set_id(id);
   out_.Commit(std::move(record));
-  SendStop(context_.state.cluster.parts.at(id).part());
+  SendStop(context_.state.cluster.allocations.at(id).part());
 }
 
 void Cluster::Schedule() {
   changed_ = false;
   TakeBackFromEnded();
-  // A server that began anew does not yet know what there is.
+  // A restarted server does not yet know which nodes there are.
   if (agents_.AnyExpected()) return;
-  LookAtNodes();
-  const Resting resting = rests_.ByJob();
+  UpdateNodes();
+  const BackedOffNodes backed_off = backoffs_.ByJob();
   std::vector<ScheduleJob> jobs =
-      BegunJobs(context_.state, queue_.begun(), HeldShares(context_.state, agents_), resting,
+      BegunJobs(context_.state, queue_.begun(), HeldShares(context_.state, agents_), backed_off,
                 context_.config.stop_margin);
-  for (ScheduleJob& job : NextInQueue(resting)) jobs.push_back(std::move(job));
+  for (ScheduleJob& job : NextInQueue(backed_off)) jobs.push_back(std::move(job));
   cluster::Schedule schedule = PlaceJobs(nodes_, jobs, context_.now);
   for (const std::string& name : schedule.impossible) {
     const state::Job* job = FindJob(context_.state, name);
     if (job == nullptr || job->phase() != v1::QUEUED) continue;
     queue_.SetAside(name, schedule.waiting.at(name).reason,
-                    resting.count(job->saved.submission().order()) != 0);
-    // There is room among those that are looked at.
+                    backed_off.count(job->saved.submission().order()) != 0);
+    // The next pass has room for a job that this one did not look at.
     changed_ = true;
   }
-  CarryOut(schedule);
+  Execute(schedule);
   for (const auto& [name, why] : schedule.hopeless) {
     const state::Job* job = FindJob(context_.state, name);
-    // One that has begun waits for a node as long as for any that is lost.
+    // A job that has begun waits for another node, as after the loss of any node.
     if (IsOver(job) || job->saved.generations() > 0) continue;
-    // What happened comes before what follows from it: a table shows the beginning alone.
-    for_jobs_.push_back(CannotBegin{
+    // The text begins with what happened, since tables show only its beginning.
+    job_events_.push_back(CannotBegin{
         name, absl::StrCat("no node is left for it; tried: ", NodesTried(*job), "; it needs ", why),
         true});
   }
@@ -295,35 +307,35 @@ void Cluster::Schedule() {
   waiting_ = std::move(schedule.waiting);
 }
 
-void Cluster::LookAtNodes() {
+void Cluster::UpdateNodes() {
   std::vector<ScheduleNode> nodes = NodesToSchedule(context_.state, agents_);
-  std::vector<HeldShare> remains;
-  if (!agents_.remains().empty()) {
+  std::vector<HeldShare> unkillable;
+  if (!agents_.unkillable().empty()) {
     for (const auto& [job, shares] : HeldShares(context_.state, agents_)) {
-      std::copy_if(shares.begin(), shares.end(), std::back_inserter(remains),
-                   [](const HeldShare& held) { return held.remains; });
+      std::copy_if(shares.begin(), shares.end(), std::back_inserter(unkillable),
+                   [](const HeldShare& held) { return held.unkillable; });
     }
   }
-  if (nodes != nodes_ || remains != remains_) queue_.JudgeAllAnew();
+  if (nodes != nodes_ || unkillable != unkillable_) queue_.ReconsiderAll();
   nodes_ = std::move(nodes);
-  remains_ = std::move(remains);
+  unkillable_ = std::move(unkillable);
 }
 
-std::vector<ScheduleJob> Cluster::NextInQueue(const Resting& resting) {
-  const NodeShapes shapes(nodes_, remains_);
+std::vector<ScheduleJob> Cluster::NextInQueue(const BackedOffNodes& backed_off) {
+  const NodeShapes shapes(nodes_, unkillable_);
   std::vector<ScheduleJob> jobs;
   std::vector<std::string> impossible;
-  last_looked_at_.reset();
+  last_considered_.reset();
   for (const JobQueue::Key& key : queue_.waiting()) {
     if (jobs.size() == kQueueDepth) break;
     const std::string& name = std::get<std::string>(key);
     ScheduleJob job =
-        JobToSchedule(*FindJob(context_.state, name), resting, context_.config.stop_margin);
+        JobToSchedule(*FindJob(context_.state, name), backed_off, context_.config.stop_margin);
     if (NodeShapes::TreatsAllAlike(job) && !shapes.CanRun(job)) {
       impossible.push_back(name);
     } else {
       jobs.push_back(std::move(job));
-      if (jobs.size() == kQueueDepth) last_looked_at_ = key;
+      if (jobs.size() == kQueueDepth) last_considered_ = key;
     }
   }
   for (const std::string& name : impossible) queue_.SetAside(name, "", false);
@@ -338,15 +350,15 @@ void Cluster::JobChanged(const std::string& name) {
     return;
   }
   queue_.Add(*job);
-  // Behind as many as a pass looks at nothing is decided of it.
+  // A job behind those that a pass looks at needs no new pass.
   const JobQueue::Key* key = queue_.KeyOf(name);
-  if (key == nullptr || !last_looked_at_.has_value() || *key < *last_looked_at_) changed_ = true;
+  if (key == nullptr || !last_considered_.has_value() || *key < *last_considered_) changed_ = true;
 }
 
 void Cluster::TakeBackFromEnded() {
   std::vector<uint64_t> over;
-  for (const auto& [id, part] : context_.state.cluster.parts) {
-    if (!part.taken_back() && IsOver(FindJob(context_.state, part.part().job())))
+  for (const auto& [id, allocation] : context_.state.cluster.allocations) {
+    if (!allocation.taken_back() && IsOver(FindJob(context_.state, allocation.part().job())))
       over.push_back(id);
   }
   for (const uint64_t id : over) TakeBack(id);
@@ -354,23 +366,23 @@ void Cluster::TakeBackFromEnded() {
 
 void Cluster::TakeBackFromUnstarted(const cluster::Schedule& schedule) {
   std::vector<uint64_t> ids;
-  for (const auto& [id, part] : context_.state.cluster.parts) {
-    const std::string& name = part.part().job();
-    // A hopeless one ends.
-    if (part.taken_back() || schedule.waiting.count(name) == 0 ||
+  for (const auto& [id, allocation] : context_.state.cluster.allocations) {
+    const std::string& name = allocation.part().job();
+    // A hopeless job ends anyway.
+    if (allocation.taken_back() || schedule.waiting.count(name) == 0 ||
         schedule.hopeless.count(name) != 0) {
       continue;
     }
     const state::Job* job = FindJob(context_.state, name);
     if (job == nullptr || !IsUnstarted(*job)) continue;
     ids.push_back(id);
-    out_.Note(name, absl::StrCat("gives back node ", part.part().node(),
-                                 ": others that it needs are not there"));
+    out_.Note(name, absl::StrCat("gives back node ", allocation.part().node(),
+                                 ", because others that it needs are not available"));
   }
   for (const uint64_t id : ids) TakeBack(id);
 }
 
-void Cluster::CarryOut(const cluster::Schedule& schedule) {
+void Cluster::Execute(const cluster::Schedule& schedule) {
   for (const Withdrawn& withdrawn : schedule.withdraw) {
     out_.Note(withdrawn.job,
               absl::StrCat("gives up node ", withdrawn.node, ": ", withdrawn.reason));
@@ -379,25 +391,25 @@ void Cluster::CarryOut(const cluster::Schedule& schedule) {
   std::vector<uint64_t> placed;
   for (const Placed& one : schedule.place) {
     v1::Record record;
-    v1::Part* part = record.mutable_part_placed()->mutable_part();
-    part->set_id(context_.state.counters.last_part() + 1);
-    part->set_job(one.job);
-    part->set_node(one.node);
-    part->set_workers(one.share.workers);
-    part->set_cpus(one.share.cpus);
-    part->set_gpus(one.share.gpus);
+    v1::Part* allocation = record.mutable_part_placed()->mutable_part();
+    allocation->set_id(context_.state.counters.last_part() + 1);
+    allocation->set_job(one.job);
+    allocation->set_node(one.node);
+    allocation->set_workers(one.share.workers);
+    allocation->set_cpus(one.share.cpus);
+    allocation->set_gpus(one.share.gpus);
     record.mutable_part_placed()->set_at_us(context_.now.micros());
     const state::Job* job = FindJob(context_.state, one.job);
     record.mutable_part_placed()->set_leaves_queue(job != nullptr && job->phase() == v1::QUEUED);
-    placed.push_back(part->id());
+    placed.push_back(allocation->id());
     const bool leaves_queue = record.part_placed().leaves_queue();
     out_.Commit(std::move(record));
     if (leaves_queue) queue_.Add(*job);
     out_.Note(one.job, absl::StrCat("gets node ", one.node, ": ", one.reason));
-    for_jobs_.push_back(Granted{one.job});
+    job_events_.push_back(Granted{one.job});
   }
-  // Each of them is told of all.
-  for (const uint64_t id : placed) SendStart(context_.state.cluster.parts.at(id));
+  // Sent after all are placed, since each order lists the nodes of all allocations.
+  for (const uint64_t id : placed) SendStart(context_.state.cluster.allocations.at(id));
 }
 
 std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
@@ -405,25 +417,25 @@ std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
   const bool queued = job.phase() == v1::QUEUED;
   const std::string launchers = queued ? "" : LaunchersAwaited(context_.state, job);
   MonoTime until = MonoTime::Never();
-  const std::string reason = WhyNotPlaced(job, &until);
+  const std::string reason = WaitReason(job, &until);
   if (reason.empty()) {
     return queued ? "the agents of the cluster's nodes to come back" : launchers;
   }
   const bool known = queued && until != MonoTime::Never();
-  const std::string remains = WhatRemains(context_.state, agents_);
+  const std::string remains = UnkillableProcesses(context_.state, agents_);
   return absl::StrCat(
       launchers, launchers.empty() ? "" : ", and for ", reason,
       known ? absl::StrCat("; within ", ShortDuration(until - at), " at the latest") : "",
       remains.empty() ? "" : "; ", remains);
 }
 
-// Empty: no pass has looked at it.
-std::string Cluster::WhyNotPlaced(const state::Job& job, MonoTime* until) const {
-  if (std::string* why = queue_.WhyAside(job.name()); why != nullptr) {
+// Returns why the job waits; empty if no pass has looked at it.
+std::string Cluster::WaitReason(const state::Job& job, MonoTime* until) const {
+  if (std::string* why = queue_.ReasonSetAside(job.name()); why != nullptr) {
     if (why->empty()) {
       const ScheduleJob impossible = JobToSchedule(job, {}, context_.config.stop_margin);
       *why = MissingText(impossible, LeastNodes(impossible),
-                         NodeShapes(nodes_, remains_).Fitting(impossible), nodes_);
+                         NodeShapes(nodes_, unkillable_).Fitting(impossible), nodes_);
     }
     return *why;
   }
@@ -437,39 +449,77 @@ std::string Cluster::WhyNotPlaced(const state::Job& job, MonoTime* until) const 
 }
 
 void Cluster::SendToAgent(const std::string& node, v1::AgentOrder order) {
-  // One that is away hears it when it comes back.
+  // An agent that is disconnected gets the order when it reconnects.
   if (!agents_.IsConnected(node)) return;
   v1::ServerMessage message = step::MessageFor("", 0);
   *message.mutable_agent() = std::move(order);
   out_.Send(*agents_.Find(node)->stream, std::move(message));
 }
 
-void Cluster::SendStart(const saved::PlacedPart& part) {
-  const state::Job* job = FindJob(context_.state, part.part().job());
-  // An ended one has dropped what it started, and its part is taken back in a moment.
+void Cluster::SendStart(const saved::PlacedPart& allocation) {
+  const state::Job* job = FindJob(context_.state, allocation.part().job());
+  // A job that has ended no longer has its spec, and its allocation is released in a moment.
   if (IsOver(job)) return;
   v1::AgentOrder order;
-  *order.mutable_start()->mutable_part() = part.part();
+  *order.mutable_start()->mutable_part() = allocation.part();
   *order.mutable_start()->mutable_spec() = job->saved.spec();
   order.mutable_start()->set_user(job->user());
-  for (const auto& [id, other] : context_.state.cluster.parts) {
-    if (other.part().job() == part.part().job() && !other.taken_back()) {
+  for (const auto& [id, other] : context_.state.cluster.allocations) {
+    if (other.part().job() == allocation.part().job() && !other.taken_back()) {
       order.mutable_start()->add_nodes(other.part().node());
     }
   }
-  SendToAgent(part.part().node(), std::move(order));
+  SendToAgent(allocation.part().node(), std::move(order));
 }
 
-void Cluster::SendStop(const v1::Part& part) {
-  const state::Job* job = FindJob(context_.state, part.job());
+void Cluster::SendStop(const v1::Part& allocation) {
+  const state::Job* job = FindJob(context_.state, allocation.job());
   const absl::Duration margin = context_.config.stop_margin;
   v1::AgentOrder order;
-  order.mutable_stop()->set_id(part.id());
-  // The launchers of a job that is over have been told, and end by themselves.
+  order.mutable_stop()->set_id(allocation.id());
+  // The launchers of a job that has ended were told so, and end by themselves.
   *order.mutable_stop()->mutable_after() = ToProto(IsOver(job) ? margin : absl::Duration());
   *order.mutable_stop()->mutable_grace() =
       ToProto((job == nullptr ? state::Policy() : job->policy).stop_grace + margin);
-  SendToAgent(part.node(), std::move(order));
+  SendToAgent(allocation.node(), std::move(order));
+}
+
+// What follows when a launcher ends unasked.
+
+namespace {
+
+// How often a job that has never begun is tried: if its launcher ends early on so many nodes, the
+// nodes are hardly the cause.
+constexpr uint32_t kFailedStartsMax = 8;
+
+}  // namespace
+
+void Cluster::OnLauncherEndedUnasked(const saved::PlacedPart& allocation, const std::string& how,
+                                     v1::PartBlame blame) {
+  const std::string& name = allocation.part().job();
+  const std::string& node = allocation.part().node();
+  v1::AvoidedNode avoid;
+  avoid.set_node(node);
+  avoid.set_reason(how);
+  avoid.set_unfit(!allocation.joined() && blame == v1::BLAME_NODE);
+  EndAllocation(allocation, &avoid);
+  const std::string text =
+      absl::StrCat(allocation.joined() ? "its launcher on node " : "it could not begin on node ",
+                   node, allocation.joined() ? " ended unexpectedly: " : ": ", how);
+  out_.Note(name, text);
+  job_events_.push_back(LauncherEnded{name, node, absl::StrCat("its launcher ended: ", how)});
+  const state::Job& job = *FindJob(context_.state, name);
+  const uint32_t failed_starts = job.saved.submission().failed_starts();
+  if (!allocation.joined() && blame == v1::BLAME_NOBODY) {
+    backoffs_.Add(job.saved.submission().order(), node, failed_starts, context_.clock.lease_now());
+  }
+  if (job.saved.generations() > 0) return;
+  if (blame == v1::BLAME_JOB) {
+    job_events_.push_back(CannotBegin{name, text, false});
+  } else if (failed_starts >= kFailedStartsMax) {
+    job_events_.push_back(CannotBegin{
+        name, absl::StrCat("it was tried ", failed_starts, " times: ", NodesTried(job)), true});
+  }
 }
 
 }  // namespace cadre::cluster

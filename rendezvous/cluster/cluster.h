@@ -1,13 +1,15 @@
-// The cluster's nodes and the parts of jobs on them: agents come and report, jobs get nodes and
-// give them back. Pure; one thread.
+// Cluster: the nodes of the cluster and the allocations of jobs on them. Agents connect and report;
+// jobs get nodes and give them back. Pure; one thread.
 //
-// A part is a job's share of one node. Its life, which the records of the state tell:
+// An allocation is a job's share of one node; records and messages call it a part. Its life cycle
+// is in the records of the state:
 //
 //   placed ──agent told to start──▶ launcher joins the job ──▶ ended unasked, or
 //      └───────────────▶ taken back ──agent told to stop──────▶ ended
 //
-// The cluster hears of jobs that are submitted or end (JobChanged) and of launchers that were
-// given up (LauncherLost). What it has to tell a job is a ForJob.
+// The core notifies Cluster of jobs that were submitted or have ended (JobChanged) and of launchers
+// that were given up (LauncherLost). Cluster notifies jobs by JobEvent, which the core takes in
+// Core::ProcessPending().
 #ifndef CADRE_RENDEZVOUS_CLUSTER_CLUSTER_H_
 #define CADRE_RENDEZVOUS_CLUSTER_CLUSTER_H_
 
@@ -30,77 +32,71 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/cluster/agents.h"
+#include "rendezvous/cluster/allocations.h"
 #include "rendezvous/cluster/job_queue.h"
-#include "rendezvous/cluster/log_source.h"
-#include "rendezvous/cluster/parts.h"
-#include "rendezvous/cluster/rests.h"
 #include "rendezvous/cluster/schedule.h"
-#include "rendezvous/cluster/schedule_input.h"
 #include "rendezvous/step/context.h"
 
 namespace cadre::cluster {
 
-// The job has one more node.
+// The job has got one more node.
 struct Granted {
   std::string job;
 };
 
-// The job's launcher on the node ended unasked.
+// The job's launcher on the node ended without being told to.
 struct LauncherEnded {
   std::string job;
   std::string node;
   std::string how;
 };
 
-// The job has never begun and cannot. `try_later`: that may pass; else its spec is bad.
+// The job has never begun and cannot begin. `try_later`: the reason may pass; else the spec is bad.
 struct CannotBegin {
   std::string job;
   std::string why;
   bool try_later = false;
 };
 
-using ForJob = std::variant<Granted, LauncherEnded, CannotBegin>;
+using JobEvent = std::variant<Granted, LauncherEnded, CannotBegin>;
 
 class Cluster {
  public:
   explicit Cluster(step::Context* context)
       : context_(*context), out_(context->out), agents_(context->config.lease) {}
 
-  // The server began with a state: agents that it knows have a lease to come back, and nothing is
-  // given away before.
+  // Called when the server begins with a state. Agents of known nodes have a lease to reconnect,
+  // and no nodes are handed out before that.
   void AwaitAgents();
-  // The first message of an agent's stream, and later ones.
-  void AgentSaid(StreamId stream, const v1::NodeMessage& message);
+  // Handles the first message of an agent's stream, and later ones.
+  void OnAgentMessage(StreamId stream, const v1::NodeMessage& message);
   bool IsAgent(StreamId stream) const { return agents_.NodeOf(stream) != nullptr; }
   void StreamClosed(StreamId stream);
   void Drain(const std::string& node, bool drained, const std::string& reason);
-  // The job was submitted, or it was once and has ended.
+  // Called when the job was submitted, or when a submitted job has ended.
   void JobChanged(const std::string& job);
-  // The job gave up its launcher there, which may still run: nobody else would end it. Until it has
-  // ended its slots are taken, and the job may get another node.
+  // Called when the job has given up its launcher there, which may still run: the agent is told to
+  // end it, as nothing else would. Its slots stay taken until it has ended; the job may get another
+  // node.
   void LauncherLost(const std::string& job, const std::string& node);
-  // The job has waited long for more nodes, and others may have its own until it gets all of them.
+  // Called when the job has waited long for more nodes. Its own nodes become free for other jobs
+  // until it can get all of them.
   void GiveBack(const std::string& job);
   void RunTimers();
 
-  // Something has changed since the last Schedule() that decides who gets which node.
+  // Whether something has changed since the last Schedule() that affects which job gets which node.
   bool HasChanged() const { return changed_; }
   void Schedule();
-  std::vector<ForJob> TakeForJobs() { return std::exchange(for_jobs_, {}); }
+  std::vector<JobEvent> TakeJobEvents() { return std::exchange(job_events_, {}); }
 
-  // Agents are connected or may come back, or a job waits to be tried again on a node.
+  // Whether agents are connected or may reconnect, or a job's backoff on a node runs.
   bool HasLeases() const { return NextLease() != MonoTime::Never(); }
-  MonoTime NextLease() const { return std::min(agents_.NextDeadline(), rests_.NextDeadline()); }
-  // The server can save again: agents that are gone have a whole lease to come back.
+  MonoTime NextLease() const { return std::min(agents_.NextDeadline(), backoffs_.NextDeadline()); }
+  // Called when the server can save again: disconnected agents get a whole lease to reconnect.
   void AwaitAbsent() { agents_.AwaitAbsent(context_.clock.lease_now()); }
 
-  // As in parts.h.
-  absl::Status CheckLauncher(const v1::NodeMessage& join) const {
-    RETURN_IF_ERROR(CheckPartToken(agents_, join));
-    return cluster::CheckLauncher(context_.state, join);
-  }
-  // What a submitted job waits for in the queue, or while it gathers: launchers on nodes that it
-  // has, and nodes that it lacks. Empty: nothing.
+  // Returns what a submitted job waits for in the queue, or while it gathers: launchers on nodes
+  // that it has, and nodes that it lacks. Empty if nothing.
   std::string WaitsFor(const state::Job& job, MonoTime at) const;
   std::vector<v1::ClusterNodeStatus> Nodes() const { return NodeStatuses(context_.state, agents_); }
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const {
@@ -108,52 +104,59 @@ class Cluster {
   }
 
  private:
-  absl::Status MayJoin(const v1::NodeMessage& message) const;
-  void AgentJoined(StreamId stream, const v1::NodeMessage& message);
-  void Remember(const v1::AgentJoined& joined);
-  // What runs there and what should, made to agree.
-  void CompareParts(const std::string& node, const std::set<uint64_t>& runs);
-  void AgentLeaving(const std::string& node);
-  void PartEnded(const std::string& node, const v1::PartReport& report);
-  // Its job is done with it, and may get another node.
-  void PartRemains(const std::string& node, const v1::PartRemains& remains);
-  void PartEndedUnasked(const saved::PlacedPart& part, const std::string& how, v1::PartBlame blame);
-  // Nothing of the node's parts counts any more.
-  void EndPartsOf(const std::string& node);
-  // `avoid`: its launcher ended unasked; null: it was to end.
-  void EndPart(const saved::PlacedPart& part, const v1::AvoidedNode* avoid);
+  absl::Status CheckAgentMayJoin(const v1::NodeMessage& message) const;
+  void OnAgentJoined(StreamId stream, const v1::NodeMessage& message);
+  // Saves the agent's description of its node if it is new.
+  void SaveNode(const v1::AgentJoined& joined);
+  // Makes what the agent runs agree with the state: sends orders to start and to stop allocations.
+  void ReconcileAllocations(const std::string& node, const std::set<uint64_t>& runs);
+  void OnAgentLeaving(const std::string& node);
+  void OnAllocationEnded(const std::string& node, const v1::PartReport& report);
+  // Takes the allocation back because a process of it could not be killed. The job may get another
+  // node.
+  void OnUnkillableProcesses(const std::string& node, const v1::PartRemains& remains);
+  void OnLauncherEndedUnasked(const saved::PlacedPart& allocation, const std::string& how,
+                              v1::PartBlame blame);
+  // Ends all allocations of the node.
+  void EndAllocationsOf(const std::string& node);
+  // `avoid` is set if the launcher ended unasked, and null if it was told to end.
+  void EndAllocation(const saved::PlacedPart& allocation, const v1::AvoidedNode* avoid);
 
-  // What has changed of the nodes since the last pass may let jobs run that could not.
-  void LookAtNodes();
-  // The first of the queue that could run; those on the way that cannot are set aside.
-  std::vector<ScheduleJob> NextInQueue(const Resting& resting);
-  std::string WhyNotPlaced(const state::Job& job, MonoTime* until) const;
+  // Compares the nodes with those of the last pass: if they changed, jobs that were set aside may
+  // be able to run.
+  void UpdateNodes();
+  // Returns the first jobs of the queue that could run. Jobs before them that cannot are set aside.
+  std::vector<ScheduleJob> NextInQueue(const BackedOffNodes& backed_off);
+  // Returns why the job waits, and sets the latest time at which it will be placed, if that is
+  // known. Empty: no pass has considered the job.
+  std::string WaitReason(const state::Job& job, MonoTime* until) const;
   void TakeBackFromEnded();
-  // Gives back what jobs have that have never begun and cannot at present.
+  // Takes back the nodes of jobs that have never begun and cannot begin at present.
   void TakeBackFromUnstarted(const cluster::Schedule& schedule);
   void TakeBack(uint64_t id);
   void TakeBackFrom(const std::string& job, const std::string& node);
-  void CarryOut(const cluster::Schedule& schedule);
+  void Execute(const cluster::Schedule& schedule);
 
   void SendToAgent(const std::string& node, v1::AgentOrder order);
-  void SendStart(const saved::PlacedPart& part);
-  void SendStop(const v1::Part& part);
+  void SendStart(const saved::PlacedPart& allocation);
+  void SendStop(const v1::Part& allocation);
 
   step::Context& context_;
-  step::Outbox& out_;
+  step::EffectsBuilder& out_;
   Agents agents_;
-  Rests rests_;
+  StartBackoffs backoffs_;
   bool changed_ = false;
-  // Mutable: why a job is set aside is put in words when somebody asks.
+  // Mutable, because the reason why a job is set aside is put in words only when it is asked for.
   mutable JobQueue queue_;
-  // The last job of the queue that the last pass looked at, where there was no room for more.
-  std::optional<JobQueue::Key> last_looked_at_;
-  // As the last pass found them, and the shares of them that nobody gives back.
+  // The last job of the queue that the last pass considered, if there was no room for more.
+  std::optional<JobQueue::Key> last_considered_;
+  // The nodes as the last pass found them, and the shares of them that stay taken because SIGKILL
+  // did not end the processes there.
   std::vector<ScheduleNode> nodes_;
-  std::vector<HeldShare> remains_;
-  // Of the jobs that the last pass looked at and that lack nodes.
+  std::vector<HeldShare> unkillable_;
+  // Why the jobs wait that the last pass considered and that lack nodes.
   std::map<std::string, Waiting> waiting_;
-  std::vector<ForJob> for_jobs_;
+  std::vector<JobEvent> job_events_;
 };
 
 }  // namespace cadre::cluster

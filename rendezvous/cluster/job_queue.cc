@@ -1,5 +1,10 @@
 #include "rendezvous/cluster/job_queue.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/time.h"
+
 namespace cadre::cluster {
 
 void JobQueue::Add(const state::Job& job) {
@@ -23,11 +28,11 @@ void JobQueue::Remove(const std::string& name) {
   keys_.erase(key);
 }
 
-void JobQueue::SetAside(const std::string& name, const std::string& why, bool rests) {
+void JobQueue::SetAside(const std::string& name, const std::string& why, bool backed_off) {
   const auto key = keys_.find(name);
   if (key == keys_.end()) return;
   waiting_.erase(key->second);
-  aside_[name] = {why, rests};
+  aside_[name] = {why, backed_off};
 }
 
 const JobQueue::Key* JobQueue::KeyOf(const std::string& name) const {
@@ -35,25 +40,143 @@ const JobQueue::Key* JobQueue::KeyOf(const std::string& name) const {
   return found == keys_.end() ? nullptr : &found->second;
 }
 
-std::string* JobQueue::WhyAside(const std::string& name) {
+std::string* JobQueue::ReasonSetAside(const std::string& name) {
   const auto found = aside_.find(name);
   return found == aside_.end() ? nullptr : &found->second.why;
 }
 
-void JobQueue::JudgeAllAnew() {
+void JobQueue::ReconsiderAll() {
   for (const auto& [name, aside] : aside_) waiting_.insert(keys_.at(name));
   aside_.clear();
 }
 
-void JobQueue::JudgeRestingAnew() {
+void JobQueue::ReconsiderBackedOff() {
   for (auto it = aside_.begin(); it != aside_.end();) {
-    if (!it->second.rests) {
+    if (!it->second.backed_off) {
       ++it;
       continue;
     }
     waiting_.insert(keys_.at(it->first));
     it = aside_.erase(it);
   }
+}
+
+namespace {
+
+constexpr absl::Duration kShortest = absl::Seconds(1);
+constexpr absl::Duration kLongest = absl::Minutes(1);
+
+absl::Duration BackoffAfter(uint32_t failed_starts) {
+  absl::Duration rest = kShortest;
+  for (uint32_t i = 1; i < failed_starts && rest < kLongest; ++i) rest *= 2;
+  return std::min(rest, kLongest);
+}
+
+}  // namespace
+
+void StartBackoffs::Add(uint64_t submission, const std::string& node, uint32_t failed_starts,
+                        MonoTime now) {
+  backoffs_.emplace(now + BackoffAfter(failed_starts), submission, node);
+}
+
+bool StartBackoffs::Expire(MonoTime now) {
+  bool any = false;
+  while (NextDeadline() <= now) {
+    backoffs_.erase(backoffs_.begin());
+    any = true;
+  }
+  return any;
+}
+
+MonoTime StartBackoffs::NextDeadline() const {
+  return backoffs_.empty() ? MonoTime::Never() : std::get<0>(*backoffs_.begin());
+}
+
+std::map<uint64_t, std::set<std::string>> StartBackoffs::ByJob() const {
+  std::map<uint64_t, std::set<std::string>> by_job;
+  for (const auto& [until, submission, node] : backoffs_) by_job[submission].insert(node);
+  return by_job;
+}
+
+std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agents& agents) {
+  std::vector<ScheduleNode> nodes;
+  for (const auto& [name, known] : state.cluster.nodes) {
+    const Agent* agent = agents.Find(name);
+    ScheduleNode node;
+    node.name = name;
+    node.user = known.user();
+    node.cpus = known.cpus();
+    node.gpus = known.gpus();
+    node.labels.insert(known.labels().begin(), known.labels().end());
+    const bool here = agent != nullptr && agent->stream.has_value();
+    node.closed = !here                       ? "away"
+                  : known.drained()           ? "drained"
+                  : !agent->leftovers.empty() ? "still ending an earlier job"
+                                              : "";
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+Held HeldShares(const state::State& state, const Agents& agents) {
+  Held held;
+  for (const auto& [id, allocation] : state.cluster.allocations) {
+    held[allocation.part().job()].push_back(
+        {allocation.part().node(),
+         Share{allocation.part().workers(), allocation.part().cpus(), allocation.part().gpus()},
+         allocation.taken_back(), agents.HasUnkillable(allocation.part().node(), id)});
+  }
+  return held;
+}
+
+ScheduleJob JobToSchedule(const state::Job& job, const BackedOffNodes& backed_off,
+                          absl::Duration stop_margin) {
+  ScheduleJob to;
+  to.name = job.name();
+  to.user = job.user();
+  to.priority = job.saved.spec().priority();
+  to.order = job.saved.submission().order();
+  to.min = job.policy.min;
+  to.max = job.policy.max;
+  to.unit = job.policy.unit;
+  to.may_grow = job.policy.scale_up != v1::ElasticPolicy::NEVER;
+  to.workers = job.saved.spec().workers_per_node();
+  to.resources = job.saved.spec().resources();
+  to.spread_over = job.saved.spec().placement().spread_over();
+  to.pack = job.saved.spec().placement().pack();
+  for (const v1::AvoidedNode& avoided : job.saved.submission().avoided()) {
+    (avoided.unfit() ? to.unfit : to.avoid).insert(avoided.node());
+  }
+  if (const auto found = backed_off.find(to.order); found != backed_off.end()) {
+    to.backed_off = found->second;
+  }
+  // The limit includes the time that the workers may take to stop.
+  to.limit = job.policy.total_timeout + job.policy.stop_grace + stop_margin;
+  if (job.phase() != v1::QUEUED)
+    to.ends = MonoTime::FromMicros(job.saved.times().created_us()) + to.limit;
+  return to;
+}
+
+std::vector<ScheduleJob> BegunJobs(const state::State& state, const std::set<std::string>& begun,
+                                   Held held, const BackedOffNodes& backed_off,
+                                   absl::Duration stop_margin) {
+  std::set<std::string> names = begun;
+  for (const auto& [name, shares] : held) names.insert(name);
+  std::vector<ScheduleJob> jobs;
+  jobs.reserve(names.size());
+  for (const std::string& name : names) {
+    const auto job = state.jobs.find(name);
+    ScheduleJob& to = jobs.emplace_back();
+    if (job != state.jobs.end() && !state::HasEnded(job->second.phase())) {
+      to = JobToSchedule(job->second, backed_off, stop_margin);
+    } else {
+      // Jobs that have ended or were dropped from the state may still hold shares.
+      to.name = name;
+      to.min = to.max = 0;
+    }
+    if (const auto holds = held.find(name); holds != held.end()) to.held = std::move(holds->second);
+  }
+  return jobs;
 }
 
 }  // namespace cadre::cluster

@@ -1,6 +1,5 @@
-// The submitted jobs that have not ended: those that wait in the queue, in its order, and those
-// that have begun. A queued job that cannot run on the nodes as they are is set aside: it costs
-// later passes nothing, however many of them there are, until the nodes change. Pure; one thread.
+// The queue: the submitted jobs that have not ended, the backoffs of jobs on nodes, and both as
+// input of the scheduler. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_CLUSTER_JOB_QUEUE_H_
 #define CADRE_RENDEZVOUS_CLUSTER_JOB_QUEUE_H_
 
@@ -9,47 +8,93 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "absl/time/time.h"
+#include "base/time.h"
+#include "rendezvous/cluster/agents.h"
+#include "rendezvous/cluster/schedule.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::cluster {
 
+// A queued job that cannot run on the nodes as they are is set aside: it costs later passes
+// nothing, however many of them there are, until the nodes change.
 class JobQueue {
  public:
-  // Priority (negated), order of submission, name.
+  // The key by which the queue is sorted: negated priority, order of submission, name.
   using Key = std::tuple<int64_t, uint64_t, std::string>;
 
-  // The job is in the queue, for the first time or again; or it has begun.
+  // Called when the job has entered the queue, for the first time or again, or has begun.
   void Add(const state::Job& job);
-  // It has ended.
+  // Called when the job has ended.
   void Remove(const std::string& name);
 
-  // `why`: in words, where they are known already. `rests`: it could run, were it not that nodes
-  // are not tried for a moment.
-  void SetAside(const std::string& name, const std::string& why, bool rests);
-  // Null: it is not in the queue.
+  // `why` is the reason, or empty if it is put in words only when asked for. `backed_off`: the job
+  // could run if some nodes were not excluded for a moment.
+  void SetAside(const std::string& name, const std::string& why, bool backed_off);
+  // The key of a queued job; null: it is not in the queue.
   const Key* KeyOf(const std::string& name) const;
-  // Of a job that is set aside; else null. Empty: nobody has put it in words yet.
-  std::string* WhyAside(const std::string& name);
-  // The nodes have changed: all that were set aside may be able to run.
-  void JudgeAllAnew();
-  // Nodes are tried again.
-  void JudgeRestingAnew();
+  // The reason of a job that is set aside, or null if the job is not. Empty: it has not been put in
+  // words yet.
+  std::string* ReasonSetAside(const std::string& name);
+  // Called when the nodes have changed: all jobs that were set aside are considered again.
+  void ReconsiderAll();
+  // Called when excluded nodes may be tried again: jobs that wait for that are considered again.
+  void ReconsiderBackedOff();
 
-  // Those that wait and are not set aside.
+  // The queued jobs that are not set aside.
   const std::set<Key>& waiting() const { return waiting_; }
   const std::set<std::string>& begun() const { return begun_; }
 
  private:
   struct Aside {
     std::string why;
-    bool rests = false;
+    bool backed_off = false;
   };
-  std::map<std::string, Key> keys_;  // of all queued
+  std::map<std::string, Key> keys_;  // the keys of all queued jobs
   std::set<Key> waiting_;
   std::map<std::string, Aside> aside_;
   std::set<std::string> begun_;
 };
+
+// A backoff per job and node: if a launcher could not begin on a node for a reason that may pass,
+// such as a full disk, its job is not placed there again for a while. Kept in memory only: a
+// restarted server retries at once.
+class StartBackoffs {
+ public:
+  // `submission` is the job's submission number, `failed_starts` how many of its launchers have
+  // failed to begin so far. The backoff is 1 s and doubles with each of them, up to a minute.
+  void Add(uint64_t submission, const std::string& node, uint32_t failed_starts, MonoTime now);
+  // Removes backoffs that are over; returns false if none was.
+  bool Expire(MonoTime now);
+  MonoTime NextDeadline() const;
+  // Returns the names of excluded nodes by submission number.
+  std::map<uint64_t, std::set<std::string>> ByJob() const;
+
+ private:
+  std::set<std::tuple<MonoTime, uint64_t, std::string>> backoffs_;
+};
+
+// The state as input of the scheduler (schedule.h).
+std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agents& agents);
+
+// The shares of nodes that are held, by job.
+using Held = std::map<std::string, std::vector<HeldShare>>;
+Held HeldShares(const state::State& state, const Agents& agents);
+
+// Returns the scheduler's view of a job that is queued or has begun, without the shares it holds.
+// `backed_off` has the excluded nodes of all jobs (StartBackoffs::ByJob). `stop_margin` is that of
+// CoreConfig.
+using BackedOffNodes = std::map<uint64_t, std::set<std::string>>;
+ScheduleJob JobToSchedule(const state::Job& job, const BackedOffNodes& backed_off,
+                          absl::Duration stop_margin);
+
+// Returns the jobs that have begun and those that hold shares, even if they have ended; sorted by
+// name.
+std::vector<ScheduleJob> BegunJobs(const state::State& state, const std::set<std::string>& begun,
+                                   Held held, const BackedOffNodes& backed_off,
+                                   absl::Duration stop_margin);
 
 }  // namespace cadre::cluster
 

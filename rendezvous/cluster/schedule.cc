@@ -1,19 +1,101 @@
+// One pass of the scheduler: which nodes suit a job, which of them it gets, and what is reserved
+// for the head of the queue.
 #include "rendezvous/cluster/schedule.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/cluster/planner.h"
-#include "rendezvous/cluster/suitability.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/text.h"
 
 namespace cadre::cluster {
 
 const char kBehindManyOthers[] = "its turn: 500 jobs that could run are before it in the queue";
 static_assert(kQueueDepth == 500);
 
-std::vector<Planner::Plan*> Planner::Queue() {
+namespace {
+
+struct Room {
+  int64_t cpus = 0;
+  int64_t gpus = 0;
+  bool Holds(const Share& share) const { return cpus >= share.cpus && gpus >= share.gpus; }
+  void Add(const Share& share, int sign) {
+    cpus += sign * int64_t{share.cpus};
+    gpus += sign * int64_t{share.gpus};
+  }
+};
+// Indexed like the nodes.
+using Rooms = std::vector<Room>;
+
+// The state of one pass over the queue, by which PlaceJobs decides.
+class Planner {
+ public:
+  Planner(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
+          MonoTime now);
+  Schedule Run();
+
+ private:
+  // A job, and what becomes of it in this pass.
+  struct Plan {
+    const ScheduleJob* job = nullptr;
+    std::vector<HeldShare> held;
+    uint32_t active = 0;  // held, without ending ones
+    uint32_t least = 0;
+    uint32_t unit = 1;
+    bool placed_now = false;
+    // Whether the job stays off the nodes that it avoids; false if it could not run without them.
+    bool avoids = true;
+    uint32_t lacks() const { return active < least ? least - active : 0; }
+  };
+  struct Need {
+    size_t node;
+    Share share;
+  };
+
+  // Rooms, and which job gets which of them.
+  //
+  // Usable() returns what the job would take of the node; nothing if it must not use the node or
+  // uses it already.
+  std::optional<Share> Usable(const Plan& plan, size_t node) const;
+  std::vector<Need> Choose(const Plan& plan, const Rooms& rooms, size_t count) const;
+  size_t Fitting(const Plan& plan, const Rooms& rooms) const;
+  void Place(Plan* plan, const std::vector<Need>& needs, const std::string& reason);
+
+  // The order of the jobs.
+  std::vector<Plan*> WaitingPlans();
+  bool CanEverRun(Plan* plan);
+  void Grow();
+
+  // What is reserved for the head, and what others may take beside it.
+  void ReserveForHead(const Plan& plan);
+  std::string FreestNodeText(const Plan& head) const;
+  bool ShrinkFor(const Plan& head);
+  void Reserve(const std::vector<Need>& needs);
+  bool Backfill(Plan* plan);
+
+  const std::vector<ScheduleNode>& nodes_;
+  const MonoTime now_;
+  std::map<std::string, size_t> index_;
+  std::vector<Plan> plans_;
+  Rooms whole_;   // of all nodes, once all that can end has ended
+  Rooms free_;    // free now
+  Rooms coming_;  // free once what was taken back has ended
+  // With a head: what others may take even if they run beyond `head_at_`.
+  const Plan* head_ = nullptr;
+  MonoTime head_at_ = MonoTime::Never();
+  Rooms beside_;
+  Schedule schedule_;
+};
+
+}  // namespace
+
+std::vector<Planner::Plan*> Planner::WaitingPlans() {
   std::vector<Plan*> queue;
   for (Plan& plan : plans_) {
     if (plan.lacks() > 0) queue.push_back(&plan);
@@ -25,8 +107,8 @@ std::vector<Planner::Plan*> Planner::Queue() {
   return queue;
 }
 
-// Whether it fits when nothing else runs; if not it keeps nobody waiting.
-bool Planner::Possible(Plan* plan) {
+// Whether the job fits if nothing else runs. If not, it keeps no other job waiting.
+bool Planner::CanEverRun(Plan* plan) {
   const ScheduleJob& job = *plan->job;
   size_t fitting = Fitting(*plan, whole_);
   if (fitting < plan->lacks() && !job.avoid.empty()) {
@@ -45,7 +127,7 @@ bool Planner::Possible(Plan* plan) {
   return false;
 }
 
-// Nobody waits who could be placed.
+// Called when no job waits that could be placed.
 void Planner::Grow() {
   std::vector<Plan*> growing;
   for (Plan& plan : plans_) {
@@ -61,28 +143,28 @@ void Planner::Grow() {
     while (plan->active + plan->unit <= plan->job->max) {
       const std::vector<Need> needs = Choose(*plan, free_, plan->unit);
       if (needs.empty()) break;
-      Place(plan, needs, "there is room, and nobody waits");
+      Place(plan, needs, "there is room, and no job waits");
     }
   }
 }
 
 Schedule Planner::Run() {
   size_t possible = 0;
-  for (Plan* plan : Queue()) {
+  for (Plan* plan : WaitingPlans()) {
     Waiting waiting;
     if (possible == kQueueDepth) {
       waiting.reason = kBehindManyOthers;
       schedule_.waiting[plan->job->name] = std::move(waiting);
       continue;
     }
-    if (!Possible(plan)) continue;
+    if (!CanEverRun(plan)) continue;
     ++possible;
     if (head_ == nullptr) {
       const std::vector<Need> needs = Choose(*plan, free_, plan->lacks());
       if (!needs.empty()) {
         Place(plan, needs, "it is the next, and there is room");
       } else {
-        BecomeHead(*plan);
+        ReserveForHead(*plan);
       }
     } else if (!Backfill(plan)) {
       waiting.reason = absl::StrCat(
@@ -98,6 +180,496 @@ Schedule Planner::Run() {
 Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
                    MonoTime now) {
   return Planner(nodes, jobs, now).Run();
+}
+
+Planner::Planner(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
+                 MonoTime now)
+    : nodes_(nodes), now_(now), whole_(nodes.size()) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    index_[nodes[i].name] = i;
+    whole_[i] = {nodes[i].cpus, nodes[i].gpus};
+  }
+  free_ = coming_ = whole_;
+  plans_.reserve(jobs.size());
+  for (const ScheduleJob& job : jobs) {
+    Plan& plan = plans_.emplace_back();
+    plan.job = &job;
+    plan.held = job.held;
+    plan.least = LeastNodes(job);
+    plan.unit = std::max<uint32_t>(job.unit, 1);
+    for (const HeldShare& held : job.held) {
+      plan.active += !held.ending;
+      const auto node = index_.find(held.node);
+      if (node == index_.end()) continue;
+      free_[node->second].Add(held.share, -1);
+      if (!held.ending || held.unkillable) coming_[node->second].Add(held.share, -1);
+      if (held.unkillable) whole_[node->second].Add(held.share, -1);
+    }
+  }
+}
+
+std::optional<Share> Planner::Usable(const Plan& plan, size_t node) const {
+  const ScheduleNode& candidate = nodes_[node];
+  if (!candidate.closed.empty()) return std::nullopt;
+  if (plan.avoids && plan.job->avoid.count(candidate.name) != 0) return std::nullopt;
+  if (plan.job->backed_off.count(candidate.name) != 0) return std::nullopt;
+  if (IsBarred(*plan.job, candidate)) return std::nullopt;
+  for (const HeldShare& held : plan.held) {
+    if (held.node == candidate.name) return std::nullopt;
+  }
+  return ShareOf(*plan.job, candidate);
+}
+
+std::vector<Planner::Need> Planner::Choose(const Plan& plan, const Rooms& rooms,
+                                           size_t count) const {
+  const ScheduleJob& job = *plan.job;
+  const std::string& label = job.pack.empty() ? job.spread_over : job.pack;
+  const auto group = [&](size_t node) {
+    const auto found = nodes_[node].labels.find(label);
+    return found == nodes_[node].labels.end() ? std::string() : found->second;
+  };
+  std::vector<NodeCandidate> candidates;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    // A cheap test first: each share has at least one CPU, and while jobs wait most nodes are full.
+    if (rooms[i].cpus < 1) continue;
+    const std::optional<Share> share = Usable(plan, i);
+    if (!share.has_value() || !rooms[i].Holds(*share)) continue;
+    candidates.push_back({i, group(i), rooms[i].gpus - share->gpus, rooms[i].cpus - share->cpus});
+  }
+  std::vector<std::string> held;
+  for (const HeldShare& share : plan.held) {
+    const auto node = index_.find(share.node);
+    if (!share.ending && node != index_.end()) held.push_back(group(node->second));
+  }
+  const NodeLayout layout = label.empty()      ? NodeLayout::kTight
+                            : job.pack.empty() ? NodeLayout::kSpread
+                                               : NodeLayout::kPacked;
+  std::vector<Need> needs;
+  for (const size_t node : ChooseNodes(std::move(candidates), held, layout, count)) {
+    needs.push_back({node, *ShareOf(job, nodes_[node])});
+  }
+  return needs;
+}
+
+size_t Planner::Fitting(const Plan& plan, const Rooms& rooms) const {
+  size_t fitting = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const std::optional<Share> share = Usable(plan, i);
+    fitting += share.has_value() && rooms[i].Holds(*share);
+  }
+  return fitting;
+}
+
+void Planner::Place(Plan* plan, const std::vector<Need>& needs, const std::string& reason) {
+  for (const Need& need : needs) {
+    CADRE_CHECK(free_[need.node].Holds(need.share), "job ", plan->job->name,
+                " was placed on a full node, ", nodes_[need.node].name);
+    free_[need.node].Add(need.share, -1);
+    coming_[need.node].Add(need.share, -1);
+    plan->held.push_back({nodes_[need.node].name, need.share, false});
+    schedule_.place.push_back({plan->job->name, nodes_[need.node].name, need.share, reason});
+  }
+  plan->active += needs.size();
+  plan->placed_now = true;
+}
+
+// What is reserved for the head of the queue: the first job that does not fit.
+
+// Reserves for the head the nodes that it gets at `head_at_`.
+void Planner::Reserve(const std::vector<Need>& needs) {
+  for (const Need& need : needs) beside_[need.node].Add(need.share, -1);
+  // What will be free at that time is not necessarily free now.
+  for (size_t i = 0; i < beside_.size(); ++i) {
+    beside_[i].cpus = std::min(beside_[i].cpus, free_[i].cpus);
+    beside_[i].gpus = std::min(beside_[i].gpus, free_[i].gpus);
+  }
+}
+
+// Returns " (another has 1 CPU)": the freest of the nodes that have too little for the head now.
+std::string Planner::FreestNodeText(const Plan& head) const {
+  Room most;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const std::optional<Share> share = Usable(head, i);
+    if (!share.has_value() || free_[i].Holds(*share)) continue;
+    const Room& room = free_[i];
+    if (std::make_pair(room.gpus, room.cpus) > std::make_pair(most.gpus, most.cpus)) most = room;
+  }
+  if (most.cpus == 0) return "";
+  return absl::StrCat(" (another has ",
+                      ShareText({0, static_cast<uint32_t>(most.cpus),
+                                 static_cast<uint32_t>(std::max<int64_t>(most.gpus, 0))}),
+                      ")");
+}
+
+void Planner::ReserveForHead(const Plan& head) {
+  head_ = &head;
+  schedule_.head = head.job->name;
+  Waiting& waiting = schedule_.waiting[head.job->name];
+  const size_t fitting = Fitting(head, free_);
+  std::optional<Share> share;
+  for (size_t i = 0; i < nodes_.size() && !share.has_value(); ++i) share = Usable(head, i);
+  CADRE_CHECK(share.has_value(), "no node is of use to ", head.job->name, ", which is possible");
+  waiting.reason =
+      absl::StrCat(Count(head.lacks(), head.held.empty() ? "node" : "more node"), " with ",
+                   ShareText(*share), " free: ", fitting, fitting == 1 ? " is" : " are",
+                   FreestNodeText(head), ", and it is the next");
+  if (ShrinkFor(head)) {
+    waiting.reason += "; what it lacks is being given up";
+    head_at_ = now_;
+    beside_ = coming_;
+    return Reserve(Choose(head, beside_, head.lacks()));
+  }
+  // Jobs end at their limits at the latest.
+  std::vector<std::pair<MonoTime, const Plan*>> ends;
+  for (const Plan& plan : plans_) {
+    if (&plan == &head || plan.active == 0 || plan.job->limit == absl::InfiniteDuration()) continue;
+    const MonoTime end = plan.job->held.empty() ? now_ + plan.job->limit : plan.job->ends;
+    if (end != MonoTime::Never()) ends.push_back({std::max(end, now_), &plan});
+  }
+  std::sort(ends.begin(), ends.end());
+  beside_ = coming_;
+  for (const auto& [at, plan] : ends) {
+    for (const HeldShare& held : plan->held) {
+      const auto node = index_.find(held.node);
+      if (!held.ending && node != index_.end()) beside_[node->second].Add(held.share, 1);
+    }
+    const std::vector<Need> needs = Choose(head, beside_, head.lacks());
+    if (needs.empty()) continue;
+    waiting.until = head_at_ = at;
+    return Reserve(needs);
+  }
+  // It is unknown when the head fits. Others get a node that the head could use only if it still
+  // could use that node then.
+  std::vector<Need> all;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    beside_[i] = coming_[i];
+    const std::optional<Share> usable = Usable(head, i);
+    if (!usable.has_value()) continue;
+    if (beside_[i].Holds(*usable)) {
+      all.push_back({i, *usable});
+    } else {
+      beside_[i] = Room();
+    }
+  }
+  Reserve(all);
+}
+
+// Whether the head fits once elastic jobs have given up nodes beyond their smallest size. They give
+// up no more than it takes, in whole units, the least important job first.
+bool Planner::ShrinkFor(const Plan& head) {
+  if (!Choose(head, coming_, head.lacks()).empty()) return true;
+  std::vector<Plan*> givers;
+  for (Plan& plan : plans_) {
+    if (&plan != &head && !plan.placed_now && plan.active >= plan.least + plan.unit) {
+      givers.push_back(&plan);
+    }
+  }
+  std::sort(givers.begin(), givers.end(), [](const Plan* a, const Plan* b) {
+    return std::make_tuple(a->job->priority, -static_cast<int64_t>(a->job->order)) <
+           std::make_tuple(b->job->priority, -static_cast<int64_t>(b->job->order));
+  });
+  using Unit = std::pair<Plan*, std::vector<size_t>>;  // indexes of held
+  std::vector<Unit> units;
+  Rooms rooms = coming_;
+  const auto give = [&](const Unit& unit, int sign) {
+    for (const size_t at : unit.second) {
+      const HeldShare& held = unit.first->held[at];
+      const auto node = index_.find(held.node);
+      if (node != index_.end()) rooms[node->second].Add(held.share, sign);
+    }
+  };
+  bool fits = false;
+  for (Plan* giver : givers) {
+    // Nodes that the head can use come first, and among them those that the job got last.
+    std::vector<std::pair<bool, size_t>> order;
+    for (size_t at = giver->held.size(); at-- > 0;) {
+      if (giver->held[at].ending) continue;
+      const auto node = index_.find(giver->held[at].node);
+      order.push_back({node == index_.end() || !Usable(head, node->second).has_value(), at});
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const size_t unit = giver->unit;
+    const size_t surplus = (giver->active - giver->least) / unit * unit;
+    for (size_t at = 0; at + unit <= surplus && !fits; at += unit) {
+      Unit& next = units.emplace_back(giver, std::vector<size_t>());
+      for (size_t i = at; i < at + unit; ++i) next.second.push_back(order[i].second);
+      give(next, 1);
+      fits = !Choose(head, rooms, head.lacks()).empty();
+    }
+    if (fits) break;
+  }
+  if (!fits) return false;
+  for (const Unit& unit : units) {
+    give(unit, -1);
+    if (!Choose(head, rooms, head.lacks()).empty()) continue;  // not needed after all
+    give(unit, 1);
+    for (const size_t at : unit.second) {
+      HeldShare& held = unit.first->held[at];
+      held.ending = true;
+      --unit.first->active;
+      schedule_.withdraw.push_back(
+          {unit.first->job->name, held.node, absl::StrCat("job ", head.job->name, " needs it")});
+    }
+  }
+  coming_ = rooms;
+  return true;
+}
+
+// Places a job behind the head, if that cannot delay the head.
+bool Planner::Backfill(Plan* plan) {
+  const std::string reason = absl::StrCat("job ", schedule_.head, " is not delayed by it");
+  if (head_at_ != MonoTime::Never() && now_ + plan->job->limit <= head_at_) {
+    const std::vector<Need> needs = Choose(*plan, free_, plan->lacks());
+    if (!needs.empty()) {
+      Place(plan, needs, absl::StrCat(reason, ": it ends before"));
+      for (size_t i = 0; i < beside_.size(); ++i) {
+        beside_[i].cpus = std::min(beside_[i].cpus, free_[i].cpus);
+        beside_[i].gpus = std::min(beside_[i].gpus, free_[i].gpus);
+      }
+      return true;
+    }
+  }
+  const std::vector<Need> needs = Choose(*plan, beside_, plan->lacks());
+  if (needs.empty()) return false;
+  for (const Need& need : needs) beside_[need.node].Add(need.share, -1);
+  Place(plan, needs, absl::StrCat(reason, ": it leaves what that needs"));
+  return true;
+}
+
+namespace {
+
+// Returns the least that a node must have.
+Share LeastShare(const ScheduleJob& job) {
+  const uint32_t cpus_each = std::max<uint32_t>(1, job.resources.cpus_per_worker());
+  const uint32_t gpus_each = job.resources.gpus_per_worker();
+  switch (job.workers.kind()) {
+    case v1::WorkersPerNode::GPU:
+      return {1, cpus_each, std::max<uint32_t>(1, gpus_each)};
+    case v1::WorkersPerNode::CPU:
+    case v1::WorkersPerNode::AUTO:
+      return {1, cpus_each, gpus_each};
+    default: {
+      const uint32_t workers = std::max<uint32_t>(1, job.workers.count());
+      return {workers, workers * cpus_each, workers * gpus_each};
+    }
+  }
+}
+
+constexpr char kRoot[] = "root";
+
+// Jobs of root run only on nodes whose agent names root.
+bool IsForUser(const ScheduleNode& node, const std::string& user) {
+  return node.user == user || (node.user.empty() && user != kRoot);
+}
+
+struct Group {
+  size_t size = 0;
+  const std::string* first = nullptr;
+
+  void Add(const ScheduleNode& node) {
+    if (size++ == 0) first = &node.name;
+  }
+};
+
+// Returns "n2 is drained" or "4 are drained".
+std::string Are(const Group& nodes, const std::string& what) {
+  return nodes.size == 1 ? absl::StrCat(*nodes.first, " is ", what)
+                         : absl::StrCat(nodes.size, " are ", what);
+}
+
+}  // namespace
+
+bool IsBarred(const ScheduleJob& job, const ScheduleNode& node) {
+  return !IsForUser(node, job.user) || job.unfit.count(node.name) != 0;
+}
+
+std::string ShareText(const Share& share) {
+  return absl::StrCat(Count(share.cpus, "CPU"),
+                      share.gpus == 0 ? "" : absl::StrCat(" and ", Count(share.gpus, "GPU")));
+}
+
+std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
+                        const std::vector<ScheduleNode>& nodes) {
+  std::set<std::string> own;
+  for (const HeldShare& held : job.held) own.insert(held.node);
+  const size_t candidates = std::count_if(
+      nodes.begin(), nodes.end(), [&](const auto& node) { return own.count(node.name) == 0; });
+  std::string text = absl::StrCat(Count(lacks, own.empty() ? "node" : "more node"), " with ",
+                                  ShareText(LeastShare(job)), ": ");
+  if (candidates == 0) {
+    return absl::StrCat(text, "the cluster has ", own.empty() ? "none" : "no other");
+  }
+  if (fitting == candidates) {
+    // Every node would do, but there are too few.
+    return absl::StrCat(text, "the cluster has only ", candidates, own.empty() ? "" : " other",
+                        own.empty() || candidates == 1 ? "" : "s");
+  }
+  if (!own.empty() && candidates == 1) {
+    absl::StrAppend(&text, "the only other one cannot take it");
+  } else {
+    absl::StrAppend(&text, fitting, own.empty() ? " of " : " of the other ", candidates,
+                    " can take it");
+  }
+  Group small, others, unfit, backed_off;
+  std::map<std::string, Group> closed;
+  Share largest;
+  for (const ScheduleNode& node : nodes) {
+    if (own.count(node.name) != 0) continue;
+    if (!IsForUser(node, job.user)) {
+      others.Add(node);
+    } else if (!ShareOf(job, node).has_value()) {
+      small.Add(node);
+      if (std::make_pair(node.gpus, node.cpus) > std::make_pair(largest.gpus, largest.cpus)) {
+        largest = {0, node.cpus, node.gpus};
+      }
+    } else if (IsBarred(job, node)) {
+      unfit.Add(node);
+    } else if (!node.closed.empty()) {
+      closed[node.closed].Add(node);
+    } else if (job.backed_off.count(node.name) != 0) {
+      backed_off.Add(node);
+    }
+  }
+  std::vector<std::string> why;
+  if (small.size > 0) {
+    why.push_back(absl::StrCat(Are(small, "too small"), small.size == 1 ? " (it" : " (the largest",
+                               " has ", ShareText(largest), ")"));
+  }
+  for (const auto& [what, group] : closed) why.push_back(Are(group, what));
+  if (others.size > 0) {
+    why.push_back(Are(others, job.user == kRoot ? "without --user root" : "for other users"));
+  }
+  if (backed_off.size > 0) why.push_back(Are(backed_off, "tried again in a moment"));
+  if (unfit.size > 0) why.push_back(Are(unfit, "avoided, since it could not begin there"));
+  return absl::StrCat(text, why.empty() ? "" : "; ", absl::StrJoin(why, ", "));
+}
+
+uint32_t LeastNodes(const ScheduleJob& job) {
+  const uint32_t unit = std::max<uint32_t>(job.unit, 1);
+  return (job.min + unit - 1) / unit * unit;
+}
+
+std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node) {
+  const uint32_t gpus_each = job.resources.gpus_per_worker();
+  const uint32_t cpus_each = std::max<uint32_t>(1, job.resources.cpus_per_worker());
+  auto kind = job.workers.kind();
+  if (kind == v1::WorkersPerNode::AUTO) {
+    kind = node.gpus > 0 ? v1::WorkersPerNode::GPU : v1::WorkersPerNode::CPU;
+  }
+  uint64_t workers = std::max<uint32_t>(1, job.workers.count());
+  uint64_t gpus = workers * gpus_each;
+  if (kind == v1::WorkersPerNode::GPU) {
+    workers = node.gpus / std::max<uint32_t>(1, gpus_each);
+    gpus = workers * std::max<uint32_t>(1, gpus_each);
+  } else if (kind == v1::WorkersPerNode::CPU) {
+    workers = node.cpus / cpus_each;
+    gpus = workers * gpus_each;
+  }
+  const uint64_t cpus = workers * cpus_each;
+  if (workers == 0 || cpus > node.cpus || gpus > node.gpus) return std::nullopt;
+  return Share{static_cast<uint32_t>(workers), static_cast<uint32_t>(cpus),
+               static_cast<uint32_t>(gpus)};
+}
+
+NodeShapes::NodeShapes(const std::vector<ScheduleNode>& nodes,
+                       const std::vector<HeldShare>& unkillable) {
+  std::map<std::string, std::pair<int64_t, int64_t>> lost;
+  for (const HeldShare& held : unkillable) {
+    lost[held.node].first += held.share.cpus;
+    lost[held.node].second += held.share.gpus;
+  }
+  for (const ScheduleNode& node : nodes) {
+    if (!node.closed.empty()) continue;
+    const auto found = lost.find(node.name);
+    const auto [cpus, gpus] = found == lost.end() ? std::pair<int64_t, int64_t>() : found->second;
+    ++shapes_[{node.user, node.cpus, node.gpus, node.cpus - cpus, node.gpus - gpus}];
+  }
+}
+
+size_t NodeShapes::Fitting(const ScheduleJob& job) const {
+  size_t fitting = 0;
+  for (const auto& [shape, count] : shapes_) {
+    ScheduleNode node;
+    int64_t cpus = 0, gpus = 0;
+    std::tie(node.user, node.cpus, node.gpus, cpus, gpus) = shape;
+    if (IsBarred(job, node)) continue;
+    const std::optional<Share> share = ShareOf(job, node);
+    if (share.has_value() && cpus >= share->cpus && gpus >= share->gpus) fitting += count;
+  }
+  return fitting;
+}
+
+bool NodeShapes::CanRun(const ScheduleJob& job) const { return Fitting(job) >= LeastNodes(job); }
+
+namespace {
+
+using Groups = std::map<std::string, std::vector<size_t>>;
+
+// Takes the first `count` nodes of a group.
+void Take(size_t count, std::vector<size_t>* group, std::vector<size_t>* chosen) {
+  chosen->insert(chosen->end(), group->begin(), group->begin() + count);
+  group->erase(group->begin(), group->begin() + count);
+}
+
+std::vector<size_t> Spread(Groups groups, std::map<std::string, size_t> used, size_t count) {
+  std::vector<size_t> chosen;
+  while (chosen.size() < count) {
+    // The least used group, and of these the one with the most room.
+    Groups::iterator best = groups.end();
+    for (auto it = groups.begin(); it != groups.end(); ++it) {
+      if (it->second.empty()) continue;
+      if (best == groups.end() || std::make_pair(used[it->first], best->second.size()) <
+                                      std::make_pair(used[best->first], it->second.size())) {
+        best = it;
+      }
+    }
+    ++used[best->first];
+    Take(1, &best->second, &chosen);
+  }
+  return chosen;
+}
+
+std::vector<size_t> Pack(Groups groups, const std::map<std::string, size_t>& used, size_t count) {
+  std::vector<size_t> chosen;
+  while (chosen.size() < count) {
+    const size_t missing = count - chosen.size();
+    // A group in use comes first, then the smallest that holds all that is missing, then the
+    // largest.
+    const auto rank = [&](const Groups::value_type& group) {
+      const bool enough = group.second.size() >= missing;
+      const int64_t size = static_cast<int64_t>(group.second.size());
+      return std::make_tuple(used.count(group.first) == 0, !enough, enough ? size : -size);
+    };
+    Groups::iterator best = groups.end();
+    for (auto it = groups.begin(); it != groups.end(); ++it) {
+      if (it->second.empty()) continue;
+      if (best == groups.end() || rank(*it) < rank(*best)) best = it;
+    }
+    Take(std::min(missing, best->second.size()), &best->second, &chosen);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<size_t> ChooseNodes(std::vector<NodeCandidate> candidates,
+                                const std::vector<std::string>& held, NodeLayout layout,
+                                size_t count) {
+  if (candidates.size() < count) return {};
+  std::sort(candidates.begin(), candidates.end(),
+            [](const NodeCandidate& a, const NodeCandidate& b) {
+              return std::tie(a.spare_gpus, a.spare_cpus, a.node) <
+                     std::tie(b.spare_gpus, b.spare_cpus, b.node);
+            });
+  Groups groups;
+  for (const NodeCandidate& candidate : candidates) {
+    groups[layout == NodeLayout::kTight ? "" : candidate.group].push_back(candidate.node);
+  }
+  std::map<std::string, size_t> used;
+  for (const std::string& group : held) ++used[group];
+  if (layout == NodeLayout::kPacked) return Pack(std::move(groups), used, count);
+  return Spread(std::move(groups), std::move(used), count);
 }
 
 }  // namespace cadre::cluster

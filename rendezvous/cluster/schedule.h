@@ -1,16 +1,18 @@
-// Which of a cluster's queued jobs get which nodes, which running ones give some back, and what the
-// others wait for. A decision is a value with its reasons. Pure.
+// The scheduler: which queued jobs get which nodes of a cluster, which running jobs give some back,
+// and what the others wait for. A decision is a value with its reasons. Pure.
 //
 // Order: priority, then age. A job gets all the nodes of its smallest size at once or none (gang).
-// The first one that does not fit is the head: nodes are kept for it, elastic jobs that have more
-// than their smallest size give up what it lacks, and those behind it are placed only where that
-// cannot make it later (EASY backfill, as Slurm's sched/backfill does with one reservation). What
-// is left when nobody waits goes to elastic jobs.
+// The first job that does not fit is the head: nodes are reserved for it, elastic jobs that have
+// more than their smallest size give up what it lacks, and jobs behind it are placed only if that
+// cannot delay it (EASY backfill, as Slurm's sched/backfill does with one reservation). When no job
+// waits, elastic jobs get the nodes that are left.
 #ifndef CADRE_RENDEZVOUS_CLUSTER_SCHEDULE_H_
 #define CADRE_RENDEZVOUS_CLUSTER_SCHEDULE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -22,28 +24,27 @@
 
 namespace cadre::cluster {
 
-// Of a longer queue only the first so many are looked at that could run: a pass costs queued jobs
-// times nodes.
+// How many runnable jobs of the queue one pass looks at, since it costs queued jobs times nodes.
 constexpr size_t kQueueDepth = 500;
-// What those behind them wait for.
+// The reason that is shown for jobs behind them.
 extern const char kBehindManyOthers[];
 
-// What a job takes of one node, or a node has.
+// The resources that a job takes of one node.
 struct Share {
   uint32_t workers = 0;
   uint32_t cpus = 0;
-  uint32_t gpus = 0;  // whole ones
+  uint32_t gpus = 0;  // whole GPUs
 };
 
 struct ScheduleNode {
   std::string name;
-  // Only jobs of this user run here; empty: of anybody but root.
+  // If set, only jobs of this user run here; if empty, jobs of any user but root.
   std::string user;
   uint32_t cpus = 0;
   uint32_t gpus = 0;
   std::map<std::string, std::string> labels;
-  // Why it takes nothing new, as people are told: "drained", "away". Empty: it does. What a closed
-  // one runs goes on.
+  // Why the node takes no new work, as shown to people ("drained", "away"); empty if it does. What
+  // runs on a closed node continues.
   std::string closed;
 
   friend bool operator==(const ScheduleNode& a, const ScheduleNode& b) {
@@ -56,14 +57,14 @@ struct ScheduleNode {
 struct HeldShare {
   std::string node;
   Share share;
-  // Taken back, and not yet free.
+  // The share was taken back, and is not free yet.
   bool ending = false;
-  // SIGKILL does not end what is left there: nobody knows when it will be free.
-  bool remains = false;
+  // A process there could not be killed, so nothing is known of when the share will be free.
+  bool unkillable = false;
 
   friend bool operator==(const HeldShare& a, const HeldShare& b) {
-    return std::tie(a.node, a.share.cpus, a.share.gpus, a.ending, a.remains) ==
-           std::tie(b.node, b.share.cpus, b.share.gpus, b.ending, b.remains);
+    return std::tie(a.node, a.share.cpus, a.share.gpus, a.ending, a.unkillable) ==
+           std::tie(b.node, b.share.cpus, b.share.gpus, b.ending, b.unkillable);
   }
   friend bool operator!=(const HeldShare& a, const HeldShare& b) { return !(a == b); }
 };
@@ -73,24 +74,25 @@ struct ScheduleJob {
   std::string user;
   int32_t priority = 0;  // higher first
   uint64_t order = 0;    // then lower first
-  // 0..0: it is over, and what it holds is ending.
+  // The range of nodes; 0..0 if the job has ended and what it holds is ending.
   uint32_t min = 1;
   uint32_t max = 1;
   uint32_t unit = 1;
-  // More nodes than it was placed with may be added while it runs.
+  // Whether nodes may be added while it runs.
   bool may_grow = true;
   v1::WorkersPerNode workers;
   v1::Resources resources;
-  // Labels, as in v1::Placement.
+  // Names of labels, as in v1::Placement.
   std::string spread_over;
   std::string pack;
   std::vector<HeldShare> held;
-  // Nodes that it gets only where it could not run without them, and those that it never gets.
+  // `avoid`: nodes that it gets only if it could not run without them. `unfit`: nodes that it never
+  // gets.
   std::set<std::string> avoid;
   std::set<std::string> unfit;
-  // Those that it does not get for a moment.
-  std::set<std::string> resting;
-  // How long it holds nodes at most once it is placed, and until when now that it is.
+  // Nodes that it does not get while its backoff there runs (StartBackoffs).
+  std::set<std::string> backed_off;
+  // The longest time for which it holds nodes once placed, and when that ends if it is placed.
   absl::Duration limit = absl::InfiniteDuration();
   MonoTime ends = MonoTime::Never();
 };
@@ -109,30 +111,100 @@ struct Withdrawn {
 };
 
 struct Waiting {
-  // "2 nodes of 4 CPUs: 1 is free", to follow "waits for".
+  // The reason, to follow "waits for": "2 nodes of 4 CPUs: 1 is free".
   std::string reason;
-  // When it is placed at the latest, if nothing of higher priority comes; Never: nobody knows.
+  // When it is placed at the latest, unless jobs of higher priority come; Never if unknown.
   MonoTime until = MonoTime::Never();
 };
 
 struct Schedule {
   std::vector<Placed> place;
   std::vector<Withdrawn> withdraw;
-  // By job: all that do not have their smallest size now.
+  // The jobs that do not have their smallest size now.
   std::map<std::string, Waiting> waiting;
-  // Those of them that could not run though nothing else did, as the nodes are.
+  // The waiting jobs that could not run on these nodes even if nothing else ran.
   std::set<std::string> impossible;
-  // Those of them that have tried nodes in vain and could not run on all that are left, whatever
-  // becomes free, and why.
+  // Those of the impossible jobs that have failed to begin on some nodes and could not run on all
+  // the others together, whatever becomes free; with the reason.
   std::map<std::string, std::string> hopeless;
-  // The first of those that could be placed one day; empty: there is none.
+  // The first waiting job that could be placed at some time; empty if there is none.
   std::string head;
 };
 
-// Node names, and job names, are unique. A job that holds fewer nodes than its smallest size,
-// ending ones not counted, is in the queue for what it lacks.
+// Node names must be unique, and so must job names. A job that holds fewer nodes than its smallest
+// size, not counting ending ones, is queued for what it lacks. `now` is host time.
 Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
                    MonoTime now);
+
+// --- whether a job can run on a node, whatever else runs there ---
+
+// Returns what the job takes of an empty node, or nothing if the node is too small for a worker. A
+// worker takes one CPU unless the job asks for more.
+std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node);
+
+// Returns the smallest number of nodes that the job runs on.
+uint32_t LeastNodes(const ScheduleJob& job);
+
+// Whether the job is barred from the node for good: the node is for other users, does not run
+// root's jobs, or the job could not begin there.
+bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
+
+// Returns "4 CPUs and 1 GPU".
+std::string ShareText(const Share& share);
+
+// Returns what a job waits for that lacks so many nodes, of which only `fitting` exist: "1 node
+// with 4 CPUs: 0 of 3 can take it; 2 are too small (the largest has 2 CPUs), n2 is drained".
+std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
+                        const std::vector<ScheduleNode>& nodes);
+
+// --- which nodes a job takes of those that have room ---
+
+// A node with room for the job.
+struct NodeCandidate {
+  // The node's index. Of equally suitable nodes the lowest is chosen.
+  size_t node = 0;
+  // The node's value of the label by which the job is spread or packed; empty without such a label.
+  std::string group;
+  // What would be left free on the node.
+  int64_t spare_gpus = 0;
+  int64_t spare_cpus = 0;
+};
+
+enum class NodeLayout {
+  kTight,   // the nodes with least left over
+  kSpread,  // as evenly over the groups as possible
+  kPacked,  // from as few groups as possible
+};
+
+// Returns `count` of the candidates, or none if there are fewer. `held` are the groups of the nodes
+// that the job has already.
+std::vector<size_t> ChooseNodes(std::vector<NodeCandidate> candidates,
+                                const std::vector<std::string>& held, NodeLayout layout,
+                                size_t count);
+
+// Counts the nodes on which a job could run if nothing else ran, for jobs that treat all nodes
+// alike. Nodes with the same user and size count as one shape, so that this costs as much for a
+// thousand nodes as for one of each kind.
+class NodeShapes {
+ public:
+  // `unkillable` are shares that stay taken because processes there could not be killed.
+  NodeShapes(const std::vector<ScheduleNode>& nodes, const std::vector<HeldShare>& unkillable);
+
+  // Whether the job holds no nodes and excludes none.
+  static bool TreatsAllAlike(const ScheduleJob& job) {
+    return job.held.empty() && job.avoid.empty() && job.unfit.empty() && job.backed_off.empty();
+  }
+  // For a job that treats all nodes alike: on how many nodes it could run, and whether these are
+  // enough.
+  size_t Fitting(const ScheduleJob& job) const;
+  bool CanRun(const ScheduleJob& job) const;
+
+ private:
+  // The user, CPUs and GPUs of a node, and how many of these CPUs and GPUs can become free.
+  using Shape = std::tuple<std::string, uint32_t, uint32_t, int64_t, int64_t>;
+  // How many open nodes have each shape.
+  std::map<Shape, size_t> shapes_;
+};
 
 }  // namespace cadre::cluster
 

@@ -1,6 +1,6 @@
-// Twenty mixed jobs on a cluster of 64 nodes, in many seeded histories with nodes that are drained
-// and lost: no slot is given twice, gangs are whole, the head of the queue is never made later by
-// those behind it, and nobody starves. By hand: CADRE_SCHEDULE_HISTORIES=100000.
+// Simulates twenty mixed jobs on a cluster of 64 nodes, in many seeded histories with nodes that
+// are drained and lost. Checks that no slot is given twice, gangs are whole, jobs behind the head
+// never delay it, and no job starves. By hand: CADRE_SCHEDULE_HISTORIES=100000.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/cluster/schedule.h"
-#include "rendezvous/cluster/suitability.h"
 
 namespace cadre::cluster {
 namespace {
@@ -23,7 +22,7 @@ namespace {
 constexpr int kNodes = 64;
 constexpr int kJobs = 20;
 constexpr int kMostPasses = 3000;
-// From a withdrawal until the node is free, at most.
+// The longest time from a withdrawal until the node is free.
 constexpr absl::Duration kLongestEnding = absl::Seconds(30);
 
 MonoTime Second(int64_t s) { return MonoTime::FromMicros(s * 1000000); }
@@ -36,7 +35,7 @@ struct SimulatedJob {
   MonoTime done = MonoTime::Never();
   bool here = false;
   bool over = false;
-  // When it is placed at the latest, as it was told.
+  // When it is placed at the latest, as the scheduler promised.
   MonoTime promised = MonoTime::Never();
 };
 
@@ -59,7 +58,7 @@ class History {
     for (int i = Draw(0, 6); i > 0; --i) node_events_.insert(Second(Draw(1, 3000)));
   }
 
-  // Empty: all went well.
+  // Returns what went wrong, or empty.
   std::string Run() {
     for (int pass = 0; pass < kMostPasses; ++pass) {
       if (std::all_of(jobs_.begin(), jobs_.end(), [](const auto& j) { return j.over; })) return "";
@@ -139,7 +138,8 @@ class History {
     return nullptr;
   }
 
-  // What will be free at `at`, if every job ends at its limit. MonoTime(): what is ending is free.
+  // Returns what will be free at `at` if every job ends at its limit. With MonoTime() what is
+  // ending counts as free.
   std::map<std::string, Free> FreeAt(MonoTime at) const {
     std::map<std::string, Free> free;
     for (const ScheduleNode& node : nodes_) free[node.name] = {node.cpus, node.gpus};
@@ -177,7 +177,7 @@ class History {
     const Schedule schedule = PlaceJobs(nodes_, queue, now_);
     SimulatedJob* head = schedule.head.empty() ? nullptr : Find(schedule.head);
     if (!TakeBack(schedule)) return false;
-    // Those before the head first: they may take from it.
+    // Jobs before the head come first: they may take from it.
     std::set<std::string> touched;
     for (const Placed& placed : schedule.place) {
       if (head == nullptr || Before(Find(placed.job)->job, head->job)) {
@@ -263,7 +263,8 @@ class History {
     return true;
   }
 
-  // Beside what it was promised: that it still fits then, with all that was placed behind it.
+  // Checks, besides the promise, that the head still fits at that time with all that was placed
+  // behind it.
   bool CheckHead(const Schedule& schedule, SimulatedJob* head, size_t could) {
     if (head == nullptr) return true;
     const size_t lacks = LeastNodes(head->job) - Active(head->job);
@@ -328,7 +329,7 @@ class History {
     }
   }
 
-  // Drains one and gives it back later, or loses it with all that it runs.
+  // Drains a node and ends that later, or loses it with all that it runs.
   void ChangeNode() {
     node_events_.erase(node_events_.begin());
     for (SimulatedJob& job : jobs_) job.promised = MonoTime::Never();
@@ -365,6 +366,9 @@ class History {
   std::string wrong_;
 };
 
+// Fault (queue): Nodes are drained and lost while twenty jobs wait and run on 64 nodes -> No slot
+// is given twice, jobs get all their nodes or none, the first in the queue is not delayed, and no
+// job starves
 TEST(ScheduleSimulationTest, TwentyMixedJobsOn64Nodes) {
   int histories = 3000;
   const char* wanted = getenv("CADRE_SCHEDULE_HISTORIES");
@@ -378,7 +382,7 @@ TEST(ScheduleSimulationTest, TwentyMixedJobsOn64Nodes) {
     withdrawn += history.withdrawn();
     grown += history.grown();
   }
-  // Otherwise nothing has been shown.
+  // Otherwise the simulation has shown nothing.
   EXPECT_GT(backfilled, 0u);
   EXPECT_GT(withdrawn, 0u);
   EXPECT_GT(grown, 0u);

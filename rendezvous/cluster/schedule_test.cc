@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/cluster/suitability.h"
 
 namespace cadre::cluster {
 namespace {
@@ -32,7 +31,7 @@ std::vector<ScheduleNode> Nodes(int count, uint32_t cpus = 4, uint32_t gpus = 0)
   return nodes;
 }
 
-// `order` and the name agree: j1 is older than j2. It takes whole nodes of four CPUs.
+// `order` and the name agree: j1 is older than j2. The job takes whole nodes of four CPUs.
 ScheduleJob Job(uint64_t order, uint32_t min, uint32_t max = 0, int32_t priority = 0) {
   ScheduleJob job;
   job.name = absl::StrCat("j", order);
@@ -46,7 +45,7 @@ ScheduleJob Job(uint64_t order, uint32_t min, uint32_t max = 0, int32_t priority
   return job;
 }
 
-// On nodes first, first + 1, ...
+// Returns the job as it runs on nodes first, first + 1, ...
 ScheduleJob Running(ScheduleJob job, int first, int count) {
   for (int i = first; i < first + count; ++i) {
     job.held.push_back({absl::StrCat("n", i), Share{4, 4, 0}, false});
@@ -117,18 +116,18 @@ TEST(ScheduleTest, WhatRemainsIsNotCountedOn) {
   Schedule schedule = PlaceJobs(Nodes(2), {over, Job(2, 2), Job(3, 1)}, kNow);
   EXPECT_EQ(schedule.head, "j2");
   EXPECT_THAT(schedule.waiting["j2"].reason, HasSubstr("what it lacks is being given up"));
-  over.held[0].remains = true;
+  over.held[0].unkillable = true;
   schedule = PlaceJobs(Nodes(2), {over, Job(2, 2), Job(3, 1)}, kNow);
   EXPECT_THAT(Placements(schedule), ElementsAre("j3:n1"));
   EXPECT_EQ(schedule.waiting["j2"].reason, "2 nodes with 4 CPUs: 1 of 2 can take it");
 }
 
 TEST(ScheduleTest, WithoutALimitOnlyWhatTheHeadCannotUseIsTaken) {
-  // j1 runs for nobody knows how long; j2 needs all four nodes' CPUs, j3 would sit on one of them.
+  // j1 has no limit; j2 needs all four nodes' CPUs, and j3 would occupy one of them.
   std::vector<ScheduleNode> nodes = Nodes(4);
   EXPECT_THAT(Placements(PlaceJobs(nodes, {Running(Job(1, 2), 0, 2), Job(2, 4), Job(3, 1)}, kNow)),
               IsEmpty());
-  // A node that is too small for the head.
+  // j3 may use a node that is too small for the head.
   ScheduleJob small = Job(3, 1);
   small.workers.set_count(1);
   nodes.push_back(Nodes(1, 2)[0]);
@@ -146,7 +145,7 @@ TEST(ScheduleTest, WithLimitsShortJobsGoBeforeAndLongOnesBesideTheHead) {
       PlaceJobs(nodes, {running, head, Limited(Job(3, 2), absl::Minutes(10))}, kNow);
   EXPECT_THAT(Placements(schedule), ElementsAre("j3:n3", "j3:n4"));
   EXPECT_EQ(schedule.waiting["j2"].until, kNow + absl::Minutes(10));
-  // Longer than the head waits: there is one node that it leaves.
+  // j3 would run for longer than the head waits, and there is only one node that the head leaves.
   schedule = PlaceJobs(nodes, {running, head, Limited(Job(3, 2), absl::Minutes(11))}, kNow);
   EXPECT_THAT(Placements(schedule), IsEmpty());
   EXPECT_EQ(schedule.waiting["j3"].reason, "its turn: job j2 is the next and needs what is free");
@@ -158,7 +157,7 @@ TEST(ScheduleTest, AnElasticJobGetsWhatIsLeftInWholeUnits) {
   ScheduleJob job = Job(1, 2, 9);
   job.unit = 2;
   EXPECT_EQ(PlaceJobs(Nodes(7), {job}, kNow).place.size(), 6u);
-  // Not while somebody waits who could be placed one day.
+  // A job does not grow while another waits that could be placed at some time.
   EXPECT_EQ(PlaceJobs(Nodes(7), {job, Job(2, 7)}, kNow).place.size(), 2u);
 }
 
@@ -169,7 +168,7 @@ TEST(ScheduleTest, AnElasticJobGivesUpNoMoreThanTheHeadLacks) {
   EXPECT_THAT(Withdrawals(schedule), UnorderedElementsAre("j1:n2", "j1:n3"));
   EXPECT_THAT(schedule.withdraw[0].reason, "job j2 needs it");
   EXPECT_THAT(Placements(schedule), IsEmpty());
-  // While they are being given up nothing more is asked for, and nobody else gets them.
+  // While nodes are being given up no more are asked for, and no other job gets them.
   jobs[0].held[2].ending = jobs[0].held[3].ending = true;
   jobs.push_back(Job(3, 1));
   schedule = PlaceJobs(nodes, jobs, kNow);
@@ -187,7 +186,7 @@ TEST(ScheduleTest, TheLeastImportantElasticJobGivesFirstAndOnlyIfThatIsEnough) {
   EXPECT_THAT(Withdrawals(PlaceJobs(nodes, {important, other, Job(3, 2)}, kNow)),
               UnorderedElementsAre("j2:n4", "j2:n5"));
   EXPECT_THAT(Withdrawals(PlaceJobs(nodes, {important, other, Job(3, 5)}, kNow)), IsEmpty());
-  // Units are given whole.
+  // Only whole units are given up.
   ScheduleJob pairs = Running(Job(1, 2, 6), 0, 6);
   pairs.unit = 2;
   EXPECT_EQ(PlaceJobs(nodes, {pairs, Job(2, 1)}, kNow).withdraw.size(), 2u);
@@ -228,7 +227,7 @@ TEST(ScheduleTest, AnUnfitNodeIsNeverTakenAndAJobThatHasNoOtherIsHopeless) {
   ScheduleJob job = Job(1, 1);
   job.unfit = {"n0"};
   EXPECT_THAT(Placements(PlaceJobs(Nodes(2), {job}, kNow)), ElementsAre("j1:n1"));
-  // One that is away may come back, and one that is in use becomes free.
+  // A node that is away may reconnect, and one that is in use becomes free.
   std::vector<ScheduleNode> nodes = Nodes(2);
   nodes[1].closed = "away";
   EXPECT_THAT(PlaceJobs(nodes, {job}, kNow).hopeless, IsEmpty());
@@ -243,7 +242,7 @@ TEST(ScheduleTest, AnUnfitNodeIsNeverTakenAndAJobThatHasNoOtherIsHopeless) {
 
 TEST(ScheduleTest, ANodeThatRestsForAJobIsOthersMeanwhileAndTheJobIsNotHopeless) {
   ScheduleJob job = Job(1, 1);
-  job.avoid = job.resting = {"n0"};
+  job.avoid = job.backed_off = {"n0"};
   job.unfit = {"n1"};
   const Schedule schedule = PlaceJobs(Nodes(2), {job, Job(2, 1)}, kNow);
   EXPECT_THAT(Placements(schedule), ElementsAre("j2:n0"));
@@ -316,7 +315,7 @@ TEST(ScheduleTest, GpusAreGivenWholeAndCpusBesideThem) {
   const Schedule schedule = PlaceJobs(nodes, jobs, kNow);
   EXPECT_THAT(Placements(schedule), ElementsAre("j1:n0", "j1:n1", "j2:n0", "j2:n1"));
   EXPECT_EQ(schedule.head, "j3");
-  // The CPUs are still there for others.
+  // The CPUs are still free for others.
   jobs.push_back(Job(4, 1));
   jobs[2].workers.set_count(9);  // never fits
   EXPECT_EQ(PlaceJobs(nodes, jobs, kNow).place.back().job, "j4");
@@ -350,5 +349,43 @@ TEST(ScheduleTest, SpreadsAndPacksByLabel) {
   EXPECT_THAT(Placements(PlaceJobs(nodes, {job}, kNow)), UnorderedElementsAre("j1:n4", "j1:n5"));
 }
 
+// Returns nodes 0, 1, ... of these groups, all alike.
+std::vector<NodeCandidate> Nodes(const std::vector<std::string>& groups) {
+  std::vector<NodeCandidate> nodes;
+  for (size_t i = 0; i < groups.size(); ++i) nodes.push_back({i, groups[i], 0, 0});
+  return nodes;
+}
+
+TEST(NodeChoiceTest, AllOrNone) {
+  EXPECT_THAT(ChooseNodes(Nodes({"", ""}), {}, NodeLayout::kTight, 3), IsEmpty());
+  EXPECT_THAT(ChooseNodes(Nodes({"", ""}), {}, NodeLayout::kSpread, 3), IsEmpty());
+  EXPECT_THAT(ChooseNodes(Nodes({"", ""}), {}, NodeLayout::kPacked, 3), IsEmpty());
+  EXPECT_THAT(ChooseNodes(Nodes({"", ""}), {}, NodeLayout::kTight, 2), ElementsAre(0, 1));
+}
+
+TEST(NodeChoiceTest, TheNodesWithLeastLeftOverComeFirstAndGpusAreSpared) {
+  const std::vector<NodeCandidate> nodes = {{0, "", 8, 0}, {1, "", 0, 7}, {2, "", 0, 3}};
+  EXPECT_THAT(ChooseNodes(nodes, {}, NodeLayout::kTight, 2), ElementsAre(2, 1));
+}
+
+TEST(NodeChoiceTest, SpreadsOverGroupsAndCountsWhatIsHeld) {
+  EXPECT_THAT(ChooseNodes(Nodes({"a", "a", "a", "b", "c"}), {}, NodeLayout::kSpread, 3),
+              UnorderedElementsAre(0, 3, 4));
+  EXPECT_THAT(ChooseNodes(Nodes({"a", "a", "a", "b"}), {}, NodeLayout::kSpread, 3),
+              UnorderedElementsAre(0, 1, 3));
+  EXPECT_THAT(ChooseNodes(Nodes({"a", "a", "b"}), {"a"}, NodeLayout::kSpread, 1), ElementsAre(2));
+}
+
+TEST(NodeChoiceTest, PacksIntoTheSmallestGroupThatHoldsAllOfIt) {
+  EXPECT_THAT(ChooseNodes(Nodes({"a", "a", "a", "b", "b", "c"}), {}, NodeLayout::kPacked, 2),
+              ElementsAre(3, 4));
+  // No group is large enough: the largest is taken, and for the rest the smallest that is.
+  EXPECT_THAT(ChooseNodes(Nodes({"a", "a", "a", "b", "b", "c"}), {}, NodeLayout::kPacked, 4),
+              ElementsAre(0, 1, 2, 5));
+  EXPECT_THAT(ChooseNodes(Nodes({"a", "a", "a", "c"}), {"c"}, NodeLayout::kPacked, 2),
+              ElementsAre(3, 0));
+}
+
 }  // namespace
+
 }  // namespace cadre::cluster

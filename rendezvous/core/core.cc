@@ -5,15 +5,18 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "rendezvous/core/caller_check.h"
-#include "rendezvous/core/version_check.h"
+#include "rendezvous/cluster/launcher_check.h"
+#include "rendezvous/core/join_checks.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/apply.h"
-#include "rendezvous/state/limits.h"
+#include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
-#include "rendezvous/state/snapshot.h"
+#include "rendezvous/state/records.h"
+#include "rendezvous/state/state_limits.h"
+#include "rpc/versions.h"
 
 namespace cadre {
 namespace {
@@ -37,42 +40,43 @@ Effects Core::Step(MonoTime at, const Event& event) {
     context_.out.Note("", absl::StrCat("the server stood still for ", ShortDuration(pause),
                                        "; every lease is extended by that"));
   }
-  if (!std::exchange(stepped_, true)) BeginAnew();
+  if (!std::exchange(stepped_, true)) Begin();
   Dispatch(event);
-  ExchangeNews();
+  ProcessPending();
   jobs_.EndLeases();
-  ExchangeNews();
+  ProcessPending();
   cluster_.RunTimers();
   jobs_.Advance();
-  ExchangeNews();
-  // What jobs do then gives nothing back by itself; but a job that no node is left for ends by it.
+  ProcessPending();
+  // Nothing that jobs do in response gives back nodes, except that a job for which no node is left
+  // ends and so frees its nodes.
   while (context_.clock.can_save() && cluster_.HasChanged()) {
     cluster_.Schedule();
-    ExchangeNews();
+    ProcessPending();
   }
   jobs_.Advance();
-  ExchangeNews();
+  ProcessPending();
   return Finish();
 }
 
-void Core::BeginAnew() {
-  context_.clock.BeginAnew();
+void Core::Begin() {
+  context_.clock.BeginServing();
   cluster_.AwaitAgents();
   jobs_.Restore();
 }
 
 void Core::Dispatch(const Event& event) {
-  if (const auto* said = std::get_if<cadre::NodeSaid>(&event)) {
-    NodeSaid(said->stream, said->message);
+  if (const auto* said = std::get_if<cadre::NodeMessageReceived>(&event)) {
+    OnNodeMessage(said->stream, said->message);
   } else if (const auto* closed = std::get_if<cadre::StreamClosed>(&event)) {
-    StreamClosed(closed->stream);
+    OnStreamClosed(closed->stream);
   } else if (const auto* called = std::get_if<StoreCalled>(&event)) {
     calls_[called->call] = called->request.job();
-    jobs_.StoreCalled(called->call, called->request);
+    jobs_.OnStoreCall(called->call, called->request);
   } else if (const auto* dropped = std::get_if<StoreCallDropped>(&event)) {
     const auto call = calls_.find(dropped->call);
     if (call == calls_.end()) return;
-    jobs_.CallDropped(call->second, dropped->call);
+    jobs_.OnStoreCallDropped(call->second, dropped->call);
     calls_.erase(call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
     jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal, cancelled->cause);
@@ -81,73 +85,76 @@ void Core::Dispatch(const Event& event) {
   } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {
     cluster_.Drain(drained->node, drained->drained, drained->reason);
   } else if (const auto* save = std::get_if<cadre::CanSave>(&event)) {
-    CanSave(save->can);
+    SetCanSave(save->can);
   }
 }
 
-void Core::NodeSaid(StreamId stream, const v1::NodeMessage& message) {
-  // The host may still have had this in its queue when it was told to close the stream.
+void Core::OnNodeMessage(StreamId stream, const v1::NodeMessage& message) {
+  // The message may have been in the host's queue when the host was told to close the stream.
   if (closing_.count(stream) != 0) return;
   const auto found = sessions_.find(stream);
   if (found == sessions_.end()) {
-    if (message.has_agent() || cluster_.IsAgent(stream)) return cluster_.AgentSaid(stream, message);
-    if (message.has_join()) return NodeJoined(stream, message);
+    if (message.has_agent() || cluster_.IsAgent(stream))
+      return cluster_.OnAgentMessage(stream, message);
+    if (message.has_join()) return OnJoin(stream, message);
     return context_.out.Close(
         stream, absl::InvalidArgumentError("the first message of a stream must be a Join"));
   }
   const Session session = found->second;
-  const char* wrong = message.has_join() ? "a stream carries one Join"
-                      : message.has_agent()
-                          ? "what an agent says comes on a stream that begins with AgentJoined"
-                      : message.job() != session.job || message.incarnation() != session.incarnation
-                          ? "job or incarnation differs from those of the stream's Join"
-                          : nullptr;
-  if (wrong == nullptr) return jobs_.Said(session.job, session.node, message);
-  jobs_.StreamClosed(session.job, session.node);
+  const char* wrong =
+      message.has_join() ? "a stream may carry only one Join"
+      : message.has_agent()
+          ? "messages of an agent may come only on a stream that begins with AgentJoined"
+      : message.job() != session.job || message.incarnation() != session.incarnation
+          ? "job or incarnation differs from those of the stream's Join"
+          : nullptr;
+  if (wrong == nullptr) return jobs_.OnNodeMessage(session.job, session.node, message);
+  jobs_.OnStreamClosed(session.job, session.node);
   context_.out.Close(stream, absl::InvalidArgumentError(wrong));
 }
 
-void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
+void Core::OnJoin(StreamId stream, const v1::NodeMessage& message) {
   absl::Status may = jobs_.CheckJoin(message);
   const std::string job = state::IsJobName(message.job()) ? message.job() : "";
-  if (may.ok()) may = cluster_.CheckLauncher(message);
+  if (may.ok()) may = cluster::CheckLauncher(state_, message);
   if (may.ok()) may = CheckCaller(state_, message);
-  // Last: it tells of the job.
-  if (may.ok()) may = CheckVersion(state_, message);
+  // This check comes last, because its error reveals something of the job.
+  if (may.ok()) may = CheckVersion(message);
   if (!may.ok()) {
     return context_.out.Reject(stream, job, may.code(), std::string(may.message()));
   }
-  // Finish() forgets it again where the job refuses the node.
+  CADRE_CHECK(sessions_.count(stream) == 0, "stream ", stream.value, " joined already");
+  // Finish() removes the session again if the job rejects the node.
   sessions_[stream] = {job, message.join().node(), message.incarnation()};
   jobs_.Join(stream, message);
 }
 
-void Core::StreamClosed(StreamId stream) {
+void Core::OnStreamClosed(StreamId stream) {
   closing_.erase(stream);
   const auto found = sessions_.find(stream);
   if (found == sessions_.end()) return cluster_.StreamClosed(stream);
   const Session session = found->second;
   sessions_.erase(found);
-  jobs_.StreamClosed(session.job, session.node);
+  jobs_.OnStreamClosed(session.job, session.node);
 }
 
-void Core::CanSave(bool can) {
+void Core::SetCanSave(bool can) {
   if (!context_.clock.SetCanSave(can) || !can) return;
   cluster_.AwaitAbsent();
-  jobs_.AwaitAbsent();
+  jobs_.ExtendAbsentLeases();
 }
 
-void Core::ExchangeNews() {
-  for (const cluster::ForJob& news : cluster_.TakeForJobs()) {
+void Core::ProcessPending() {
+  for (const cluster::JobEvent& news : cluster_.TakeJobEvents()) {
     if (const auto* granted = std::get_if<cluster::Granted>(&news)) {
-      jobs_.Granted(granted->job);
+      jobs_.OnNodeGranted(granted->job);
     } else if (const auto* ended = std::get_if<cluster::LauncherEnded>(&news)) {
-      jobs_.LauncherEnded(ended->job, ended->node, ended->how);
+      jobs_.OnLauncherEnded(ended->job, ended->node, ended->how);
     } else if (const auto* cannot = std::get_if<cluster::CannotBegin>(&news)) {
-      jobs_.CannotBegin(cannot->job, cannot->why, cannot->try_later);
+      jobs_.OnCannotBegin(cannot->job, cannot->why, cannot->try_later);
     }
   }
-  const job::ForCluster news = jobs_.TakeForCluster();
+  const job::ClusterEvents news = jobs_.TakeClusterEvents();
   for (const std::string& job : news.changed) cluster_.JobChanged(job);
   for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
   for (const std::string& job : news.gives_back) cluster_.GiveBack(job);
@@ -159,7 +166,7 @@ Effects Core::Finish() {
   for (const CloseStream& close : effects.close) {
     sessions_.erase(close.stream);
     closing_.insert(close.stream);
-    // Numbers grow, so the first one is the oldest.
+    // Stream numbers grow, so the first one is the oldest.
     if (closing_.size() > kMaxClosingStreams) closing_.erase(closing_.begin());
   }
   return effects;
@@ -175,14 +182,14 @@ MonoTime Core::NextDeadline() const {
   const MonoTime at = std::min(clock.LeaseToHost(std::min(jobs_.NextLease(), cluster_.NextLease())),
                                clock.ToHost(jobs_.NextDeadline()));
   if (!jobs_.HasLeases() && !cluster_.HasLeases()) return at;
-  return std::min(at, context_.now + clock.look_interval());
+  return std::min(at, context_.now + clock.max_step_interval());
 }
 
 void Core::Apply(const v1::Record& record) {
-  const std::string forgotten = state::Apply(record, &state_);
+  const std::string dropped = state::Apply(record, &state_);
   if (record.has_job_created()) jobs_.Add(record.job());
   for (const saved::WholeJob& job : record.snapshot().jobs()) jobs_.Add(job.job().spec().name());
-  if (!forgotten.empty()) jobs_.Remove(forgotten);
+  if (!dropped.empty()) jobs_.Remove(dropped);
 }
 
 std::vector<v1::Record> Core::Snapshot() const { return state::SnapshotOf(state_); }
@@ -197,13 +204,27 @@ absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) 
   return job::Explain(job->view(), cluster_.WaitsFor(job->view().job, now), now);
 }
 
-absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name) const {
-  const job::Job* job = jobs_.Find(std::string(name));
+namespace {
+
+absl::StatusOr<v1::JobStatus> StatusOf(absl::string_view name, const job::Jobs& jobs,
+                                       const cluster::Cluster& cluster, MonoTime now,
+                                       job::StatusDetail shown) {
+  const job::Job* job = jobs.Find(std::string(name));
   if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
   }
-  return job::StatusOf(std::string(name), job->view(), cluster_.WaitsFor(job->view().job, now), now,
-                       job::Shown::kWhole);
+  return job::StatusOf(std::string(name), job->view(), cluster.WaitsFor(job->view().job, now), now,
+                       shown);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name) const {
+  return StatusOf(name, jobs_, cluster_, now, job::StatusDetail::kFull);
+}
+
+absl::StatusOr<v1::JobStatus> Core::StatusInList(MonoTime now, absl::string_view name) const {
+  return StatusOf(name, jobs_, cluster_, now, job::StatusDetail::kInList);
 }
 
 absl::StatusOr<v1::JobUsage> Core::Usage(absl::string_view name) const {
@@ -211,7 +232,7 @@ absl::StatusOr<v1::JobUsage> Core::Usage(absl::string_view name) const {
   if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
   }
-  v1::JobUsage usage = job->view().live.usage.All();
+  v1::JobUsage usage = job->view().volatile_state.usage.All();
   usage.set_job(std::string(name));
   usage.set_owner(job->view().job.owner());
   return usage;
@@ -221,7 +242,7 @@ std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   std::vector<v1::JobStatus> statuses;
   for (const auto& [name, state] : state_.jobs) {
     statuses.push_back(job::StatusOf(name, jobs_.Find(name)->view(), cluster_.WaitsFor(state, now),
-                                     now, job::Shown::kInList));
+                                     now, job::StatusDetail::kInList));
   }
   return statuses;
 }
@@ -254,12 +275,13 @@ absl::StatusOr<StackSources> Core::FindStacks(const v1::GetStacksRequest& reques
 }
 
 absl::Status Core::CheckInvariants() const {
-  // What was replayed is connected in the first step.
+  // Replayed jobs get their connections in the first step.
   if (!stepped_) return absl::OkStatus();
   RETURN_IF_ERROR(jobs_.CheckInvariants());
   size_t open = 0;
   for (const auto& [name, state] : state_.jobs) {
-    for (const auto& [node, connection] : jobs_.Find(name)->view().live.connections.all()) {
+    for (const auto& [node, connection] :
+         jobs_.Find(name)->view().volatile_state.connections.all()) {
       if (!connection.stream.has_value()) continue;
       ++open;
       const auto session = sessions_.find(*connection.stream);

@@ -1,12 +1,13 @@
-// The rendezvous state machine. It finds whose an event is, job::Jobs' or cluster::Cluster's, keeps
-// the clock that their leases and deadlines are counted on, and collects what they decide.
+// Core: the rendezvous state machine. It passes each event to job::Jobs or cluster::Cluster, keeps
+// the clock on which their leases and deadlines are counted, and collects what they decide.
 //
 // Deterministic: no clock, file, thread, socket, randomness or log. The same events at the same
 // times give the same effects. One caller thread.
 //
 // What the host must do with each returned Effects, in this order (after etcd-io/raft's Ready):
-//   1. commit `append` durably; a host that cannot steps CanSave, holds what follows and tries on
-//      (but not Renewed, which goes out then where no other server can lead, and else not at all);
+//   1. commit `append` durably. If that fails, step CanSave{false}, hold back all that follows and
+//      retry; only Renewed is exempt: it is sent at once if no other server can take over, and else
+//      dropped;
 //   2. only then deliver `send` and `reply`, in order, then carry out `close`;
 //   3. log `notes`;
 //   4. call Step again no later than NextDeadline(), with Tick if nothing else happened.
@@ -29,15 +30,15 @@
 #include "proto/record.pb.h"
 #include "proto/spec.pb.h"
 #include "proto/state.pb.h"
+#include "rendezvous/cluster/allocations.h"
 #include "rendezvous/cluster/cluster.h"
-#include "rendezvous/cluster/log_source.h"
-#include "rendezvous/core/event.h"
-#include "rendezvous/core/stack_sources.h"
+#include "rendezvous/core/core_event.h"
+#include "rendezvous/core/stacks.h"
 #include "rendezvous/job/jobs.h"
 #include "rendezvous/state/state.h"
-#include "rendezvous/step/config.h"
 #include "rendezvous/step/context.h"
-#include "rendezvous/step/effect.h"
+#include "rendezvous/step/core_config.h"
+#include "rendezvous/step/effects.h"
 
 namespace cadre {
 
@@ -49,65 +50,71 @@ class Core {
 
   Effects Step(MonoTime now, const Event& event);
 
-  // When Step must be called at the latest. MonoTime::Never() if there is nothing to wait for.
+  // The latest time at which Step must be called; MonoTime::Never() if there is nothing to wait
+  // for.
   MonoTime NextDeadline() const;
 
-  // The only mutator of durable state: Step applies its own records through it, and so does replay.
+  // The only function that changes durable state: Step applies its own records through it, and so
+  // does replay.
   void Apply(const v1::Record& record);
 
-  // The durable state as a list of records, the shortest that gives it when replayed.
+  // Returns the durable state as the shortest list of records that gives it when replayed.
   std::vector<v1::Record> Snapshot() const;
 
-  // What a job waits for and until when, or what it does; one line. NOT_FOUND: no such job.
+  // Returns in one line what a job waits for and until when, or what it does. NOT_FOUND if there is
+  // no such job.
   absl::StatusOr<std::string> Explain(MonoTime now, absl::string_view job) const;
   absl::StatusOr<v1::JobStatus> Status(MonoTime now, absl::string_view job) const;
   std::vector<v1::JobStatus> AllStatuses(MonoTime now) const;
-  // How busy its nodes are, and were. NOT_FOUND: no such job.
+  // Returns one job as AllStatuses() shows it. NOT_FOUND if there is no such job.
+  absl::StatusOr<v1::JobStatus> StatusInList(MonoTime now, absl::string_view job) const;
+  // Returns how busy the job's nodes are and were. NOT_FOUND if there is no such job.
   absl::StatusOr<v1::JobUsage> Usage(absl::string_view job) const;
 
-  // Whether a JobSubmitted will be taken. INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION,
-  // RESOURCE_EXHAUSTED.
+  // Returns OK if a JobSubmitted would be accepted, or INVALID_ARGUMENT, ALREADY_EXISTS,
+  // FAILED_PRECONDITION or RESOURCE_EXHAUSTED.
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
-  // Why the name of this job, which may have ended, is not given to another user than its own:
-  // ALREADY_EXISTS.
+  // Returns ALREADY_EXISTS, with the reason, if a job has this name, even an ended one: only its
+  // owner may reuse the name. The caller has checked that the user is another one.
   absl::Status RefuseName(const std::string& name) const;
-  // Whether this very submission made the job, which may have ended since.
+  // Whether the submission with this request id created the job, which may have ended since.
   bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
-  // Whose a job is; empty: the administrators'. Null: no such job.
+  // Returns the owner of a job, empty for the administrators; null if there is no such job.
   const std::string* OwnerOf(const std::string& job) const;
-  // The cluster's nodes, by name.
+  // Returns the cluster's nodes, sorted by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
-  // Where a worker's log is. FAILED_PRECONDITION, UNAVAILABLE.
+  // Returns where a worker's log is. FAILED_PRECONDITION, UNAVAILABLE.
   using LogSource = cluster::LogSource;
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const;
-  // Whom to ask where a job's workers are. NOT_FOUND, FAILED_PRECONDITION.
+  // Returns which nodes to ask for the stacks of a job's workers. NOT_FOUND, FAILED_PRECONDITION.
   absl::StatusOr<StackSources> FindStacks(const v1::GetStacksRequest& request) const;
-  // As in Welcome.
+  // The server id that Welcome carries.
   uint64_t server_id() const { return context_.config.server_id; }
 
-  // All durable state as text: equal texts, equal states.
+  // Returns all durable state as text. States are equal if their texts are.
   std::string DebugString() const;
 
-  // OK, or INTERNAL naming what does not hold.
+  // Returns OK, or INTERNAL naming the invariant that does not hold.
   absl::Status CheckInvariants() const;
 
  private:
-  // One open stream of a job's node. Those of agents are the cluster's.
+  // One open stream of a job's node. Streams of agents are kept by Cluster.
   struct Session {
     std::string job;
     std::string node;
     uint64_t incarnation = 0;
   };
 
-  void BeginAnew();
+  void Begin();
   void Dispatch(const Event& event);
-  void NodeSaid(StreamId stream, const v1::NodeMessage& message);
-  void NodeJoined(StreamId stream, const v1::NodeMessage& message);
-  void StreamClosed(StreamId stream);
-  void CanSave(bool can);
-  // What jobs and the cluster have to tell each other.
-  void ExchangeNews();
-  // Keeps track of streams and calls that a step has closed or answered.
+  void OnNodeMessage(StreamId stream, const v1::NodeMessage& message);
+  void OnJoin(StreamId stream, const v1::NodeMessage& message);
+  void OnStreamClosed(StreamId stream);
+  void SetCanSave(bool can);
+  // Passes the pending events of the cluster to the jobs, and those of the jobs to the cluster.
+  void ProcessPending();
+  // Returns the effects of the step, and updates sessions_ and calls_ for the streams and calls
+  // that it closed or answered.
   Effects Finish();
 
   state::State state_;
@@ -117,7 +124,7 @@ class Core {
   std::map<StreamId, Session> sessions_;
   // Streams that were closed and whose end the host has not reported yet.
   std::set<StreamId> closing_;
-  // Calls that wait, by job.
+  // Maps each waiting call to its job.
   std::map<CallId, std::string> calls_;
   bool stepped_ = false;
 };

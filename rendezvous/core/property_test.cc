@@ -1,5 +1,5 @@
-// Thousands of random histories of a few jobs and nodes, each from a seed: what must hold after
-// every step, holds.
+// Property test: runs thousands of random histories of a few jobs and nodes, each from a seed, and
+// checks after every step what must always hold.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/core.h"
-#include "rendezvous/core/effects_observer.h"
+#include "rendezvous/testing/effects_observer.h"
 #include "rendezvous/testing/test_messages.h"
 
 namespace cadre {
@@ -21,7 +21,7 @@ constexpr int kHistories = 2000;
 constexpr int kEvents = 200;
 constexpr int kMaxDrainSteps = 20000;
 
-// The server was killed and started anew from its records.
+// The server was killed and restarted from its records.
 struct ServerRestarted {};
 
 struct Happening {
@@ -29,9 +29,9 @@ struct Happening {
   std::variant<Event, ServerRestarted> what;
 };
 
-// One agent as far as the core can tell: it answers orders, sometimes wrongly.
+// A simulated agent: it answers orders, sometimes wrongly.
 struct Agent {
-  Speaker self;
+  Sender self;
   uint32_t slots = 1;
   uint64_t stream = 0;       // 0: not connected
   std::vector<int> workers;  // 0 assigned, 1 running, 2 gone
@@ -144,8 +144,8 @@ class History {
     observer_.Restarted();
   }
 
-  void Say(const Agent& agent, v1::NodeMessage message) {
-    Step(now_, NodeSaid{StreamId{agent.stream}, std::move(message)});
+  void Send(const Agent& agent, v1::NodeMessage message) {
+    Step(now_, NodeMessageReceived{StreamId{agent.stream}, std::move(message)});
   }
 
   void Act() {
@@ -175,7 +175,7 @@ class History {
   }
 
   void Join(Agent* agent) {
-    // After its workers are gone an agent may be a new one.
+    // Once its workers are gone, the agent may be replaced by a new incarnation.
     if (Chance(25) || agent->finished) {
       agent->self.incarnation = next_incarnation_++;
       agent->self.generation = 0;
@@ -188,7 +188,7 @@ class History {
     if (Chance(3)) join.mutable_join()->mutable_spec()->add_command("--other");
     if (Chance(2)) join.mutable_join()->set_slots(0);
     if (Chance(20)) join.mutable_join()->add_expected_nodes("n1");
-    Say(*agent, join);
+    Send(*agent, join);
   }
 
   void ActAs(Agent* agent) {
@@ -198,53 +198,54 @@ class History {
       agent->stream = 0;
       return Step(now_, StreamClosed{stream});
     }
-    if (!calm_ && what < 8) return Say(*agent, Nonsense(*agent));
+    if (!calm_ && what < 8) return Send(*agent, Nonsense(*agent));
     if (!calm_ && what < 10) {
       v1::NodeMessage leave = MessageFrom(agent->self);
       leave.mutable_leave()->set_cause(Chance(50) ? v1::PREEMPTED : v1::NODE_LOST);
-      return Say(*agent, leave);
+      return Send(*agent, leave);
     }
     if (!calm_ && what < 11) {
       v1::NodeMessage cancel = MessageFrom(agent->self);
       cancel.mutable_cancel()->set_signal(2);
-      return Say(*agent, cancel);
+      return Send(*agent, cancel);
     }
-    if (what < 14) return Say(*agent, ProgressOrEvidence(*agent));
+    if (what < 14) return Send(*agent, ProgressOrEvidence(*agent));
     if (what < 20) {
       v1::NodeMessage store = MessageFrom(agent->self);
       *store.mutable_store() = SomeRequest(agent->self.job, agent->self.generation);
-      return Say(*agent, store);
+      return Send(*agent, store);
     }
     if (what < 80 && Work(agent)) return;
     v1::NodeMessage renew = MessageFrom(agent->self);
     renew.mutable_renew();
-    Say(*agent, renew);
+    Send(*agent, renew);
   }
 
-  // A worker makes its next step; false when there is none to make.
+  // Moves one worker on by a step; returns false if none can move.
   bool Work(Agent* agent) {
     for (size_t i = 0; i < agent->workers.size(); ++i) {
       int& worker = agent->workers[i];
       if (worker == 2) continue;
       if (agent->stop) {
         worker = 2;
-        Say(*agent, ExitedFrom(agent->self, i, 0, 15));
+        Send(*agent, ExitedFrom(agent->self, i, 0, 15));
       } else if (worker == 0) {
         worker = 1;
-        Say(*agent, StartedFrom(agent->self, i));
+        Send(*agent, StartedFrom(agent->self, i));
       } else {
         worker = 2;
-        Say(*agent, Chance(calm_ ? 97 : 75) ? ExitedFrom(agent->self, i, 0, 0)
-                                            : ExitedFrom(agent->self, i, Pick(3), 9 * Pick(2)));
+        Send(*agent, Chance(calm_ ? 97 : 75) ? ExitedFrom(agent->self, i, 0, 0)
+                                             : ExitedFrom(agent->self, i, Pick(3), 9 * Pick(2)));
       }
       return true;
     }
     if (agent->workers.empty() || !(agent->stop || Chance(calm_ ? 3 : 30))) return false;
-    Say(*agent, StoppedFrom(agent->self));
+    Send(*agent, StoppedFrom(agent->self));
     return true;
   }
 
-  // Where its workers are, now and then one that hangs; what it names may not exist.
+  // Returns progress or evidence of its workers, sometimes of one that hangs; the rank may not
+  // exist.
   v1::NodeMessage ProgressOrEvidence(const Agent& agent) {
     v1::NodeMessage message = MessageFrom(agent.self);
     if (Chance(50)) {
@@ -263,7 +264,7 @@ class History {
   }
 
   v1::NodeMessage Nonsense(const Agent& agent) {
-    Speaker other = agent.self;
+    Sender other = agent.self;
     switch (Pick(4)) {
       case 0:
         other.generation += 1;
@@ -322,7 +323,7 @@ class History {
     Step(now_, StoreCalled{call, SomeRequest(agent.self.job, agent.self.generation)});
   }
 
-  // Nothing happens any more: everything that waits comes to an end.
+  // Lets time pass without further events until all that waits has ended.
   void Drain() {
     Step(now_, CanSave{true});
     for (int i = 0; core_->NextDeadline() != MonoTime::Never(); ++i) {
@@ -339,7 +340,7 @@ class History {
   }
 
   std::mt19937_64 random_;
-  // Little goes wrong, so that jobs come to a good end too.
+  // If true few faults happen, so that jobs also succeed.
   const bool calm_;
   std::unique_ptr<Core> core_;
   bool can_save_ = true;
@@ -357,7 +358,7 @@ class History {
   Observer observer_;
 };
 
-// The same happenings, fed to another core.
+// Replays the same events on another core and returns its effects.
 std::string Repeat(const std::vector<Happening>& happenings) {
   auto core = std::make_unique<Core>(History::Config());
   std::vector<v1::Record> records;
@@ -388,7 +389,7 @@ TEST(PropertyTest, EveryHistoryKeepsThePromises) {
     }
     if (HasFailure()) FAIL() << history.text();
   }
-  // Histories that all end the same way would show little.
+  // Histories that all end in the same way would prove little.
   for (const v1::JobPhase phase : {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED_PHASE}) {
     RecordProperty(v1::JobPhase_Name(phase), endings[phase]);
     EXPECT_GT(endings[phase], kHistories / 50) << v1::JobPhase_Name(phase);

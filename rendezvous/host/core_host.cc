@@ -2,57 +2,49 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "rendezvous/host/commit_thread.h"
 #include "rendezvous/host/server_view.h"
-#include "rendezvous/host/state_shortener.h"
+#include "rendezvous/host/state_compactor.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::host {
 
-namespace {
-
-// A list that is put together so fast is made anew for everybody who asks. Another one is good for
-// so many times as long as that took.
-constexpr absl::Duration kListCostsNothing = absl::Milliseconds(5);
-constexpr int kListRest = 10;
-
-}  // namespace
-
 CoreHost::CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
-                   Connections& connections)
-    : connections_(connections),
+                   StreamRegistry& registry, const JobListCaching& list_caching)
+    : registry_(registry),
       log_(std::move(log)),
       core_(config),
       commits_(std::move(durable.log), std::make_unique<CommitThread>(),
                {[this](Effects effects) { CarryOut(std::move(effects)); },
-                [] { return std::make_unique<StateShortener>(); },
-                [this](const std::string& line) { Say(line); },
-                [this](absl::Duration took) { counters_.CountCommit(took); }}) {
+                [] { return std::make_unique<StateCompactor>(); },
+                [this](const std::string& line) { Log(line); },
+                [this](absl::Duration took) { counters_.CountCommit(took); }}),
+      list_caching_(list_caching) {
   for (const v1::Record& record : durable.records) core_.Apply(record);
 }
 
 void CoreHost::Handle(Event&& event) {
   counters_.Count(event);
-  if (!commits_.trouble().ok() && Refuse(&event)) return;
-  // Messages on a stream that the core has closed are of no interest. Those that a node sent before
-  // it closed the stream itself are, so the registry of open streams is not the one to ask.
-  const auto* said = std::get_if<NodeSaid>(&event);
-  if (said != nullptr && closed_by_core_.count(said->stream) > 0) return;
-  if (said != nullptr && said->message.agent().has_log()) {
-    log_reads_.Take(said->stream, said->message.agent().log());
+  if (!commits_.save_error().ok() && Refuse(&event)) return;
+  // Messages on a stream that the core has closed are dropped. Messages that a node sent before it
+  // closed its stream are not, so the registry of open streams cannot decide this.
+  const auto* received = std::get_if<NodeMessageReceived>(&event);
+  if (received != nullptr && closed_by_core_.count(received->stream) > 0) return;
+  if (received != nullptr && received->message.agent().has_log()) {
+    log_reads_.OnChunk(received->stream, received->message.agent().log());
   }
-  if (said != nullptr && said->message.has_stacks()) {
-    stack_asks_.Take(said->stream, said->message.stacks());
+  if (received != nullptr && received->message.has_stacks()) {
+    stack_requests_.OnAnswer(received->stream, received->message.stacks());
   }
   if (const auto* closed = std::get_if<StreamClosed>(&event)) {
     closed_by_core_.erase(closed->stream);
-    log_reads_.EndOfStream(closed->stream);
-    stack_asks_.EndOfStream(closed->stream);
+    log_reads_.OnStreamClosed(closed->stream);
+    stack_requests_.OnStreamClosed(closed->stream);
   }
   Step(event);
 }
@@ -65,98 +57,139 @@ void CoreHost::Flush() {
 MonoTime CoreHost::Due() const {
   if (commits_.WantsCommit()) return MonoTime();  // at once
   return std::min({core_.NextDeadline(), commits_.NextDeadline(), log_reads_.NextDeadline(),
-                   stack_asks_.NextDeadline()});
+                   stack_requests_.NextDeadline()});
 }
 
 bool CoreHost::IsFree() const {
-  return can_save_ && commits_.trouble().ok() && !commits_.WantsCommit();
+  return can_save_ && commits_.save_error().ok() && !commits_.WantsCommit();
 }
 
-void CoreHost::SaveBeside() {
-  commits_.CommitBeside(MonoNow());
+void CoreHost::SaveInBackground() {
+  commits_.CommitInBackground(MonoNow());
   Flush();
 }
 
 void CoreHost::EndBatch(bool more, bool last) {
-  // After the batch, because a Renew in it may be what a lease is waiting for.
+  // After the batch, because a Renew in it may renew a lease that is due.
   if (core_.NextDeadline() <= MonoNow()) Step(Tick{});
   const MonoTime now = MonoNow();
   if (!last && more) {
-    commits_.CommitBeside(now);
+    commits_.CommitInBackground(now);
   } else if (!last && commits_.is_saving()) {
-    // Events that come meanwhile are then saved together with the effects that are held.
+    // Events that come meanwhile are saved together with the effects that are held.
     commits_.AwaitSaved(now);
   } else {
     commits_.Commit(now);
   }
-  TellWhetherItCanSave();
+  ReportCanSave();
   Flush();
   log_reads_.Expire(MonoNow());
-  stack_asks_.Expire(MonoNow());
+  stack_requests_.Expire(MonoNow());
   if (!last) return;
-  const absl::Status gone = absl::UnavailableError("the server goes away");
+  const absl::Status gone = absl::UnavailableError("the server is shutting down");
   log_reads_.EndAll(gone);
-  stack_asks_.EndAll(gone);
+  stack_requests_.EndAll(gone);
 }
 
-void CoreHost::TellWhetherItCanSave() {
-  while (commits_.trouble().ok() != can_save_) {
+void CoreHost::ReportCanSave() {
+  while (commits_.save_error().ok() != can_save_) {
     can_save_ = !can_save_;
     Step(CanSave{can_save_});
     commits_.Commit(MonoNow());
   }
 }
 
-void CoreHost::Settle() { commits_.Commit(MonoNow()); }
+void CoreHost::CommitAll() { commits_.Commit(MonoNow()); }
+
+absl::StatusOr<v1::JobStatus> CoreHost::Status(const std::string& job) {
+  const MonoTime now = MonoNow();
+  absl::StatusOr<v1::JobStatus> status = core_.Status(now, job);
+  if (status.ok() || list_entries_.count(job) > 0) MarkJobChanged(now, job);
+  return status;
+}
 
 CoreHost::JobList CoreHost::AllStatuses() {
   const MonoTime now = MonoNow();
-  if (now < list_good_until_) return list_;
-  list_ = std::make_shared<const std::vector<v1::JobStatus>>(core_.AllStatuses(now));
-  const absl::Duration took = MonoNow() - now;
-  list_good_until_ = took < kListCostsNothing ? now : now + kListRest * took;
+  UpdateList(now);
   return list_;
+}
+
+void CoreHost::MarkJobChanged(MonoTime now, const std::string& job) {
+  if (now < list_valid_until_ && !job.empty()) changed_.insert(job);
+}
+
+void CoreHost::UpdateList(MonoTime now) {
+  if (now < list_valid_until_) {
+    if (changed_.empty()) return;
+    for (const std::string& name : changed_) {
+      absl::StatusOr<v1::JobStatus> job = core_.StatusInList(now, name);
+      if (job.ok()) {
+        list_entries_[name] = std::make_shared<const v1::JobStatus>(*std::move(job));
+      } else {
+        list_entries_.erase(name);
+      }
+    }
+  } else {
+    list_entries_.clear();
+    for (v1::JobStatus& job : core_.AllStatuses(now)) {
+      const std::string name = job.name();
+      list_entries_.emplace(name, std::make_shared<const v1::JobStatus>(std::move(job)));
+    }
+  }
+  changed_.clear();
+  std::vector<std::shared_ptr<const v1::JobStatus>> list;
+  list.reserve(list_entries_.size());
+  for (const auto& [name, job] : list_entries_) list.push_back(job);
+  list_ =
+      std::make_shared<const std::vector<std::shared_ptr<const v1::JobStatus>>>(std::move(list));
+  if (now < list_valid_until_) return;
+  // Rounded up, because the clock counts microseconds.
+  const absl::Duration took = MonoNow() - now + absl::Microseconds(1);
+  if (took >= list_caching_.cheap) list_valid_until_ = now + list_caching_.factor * took;
 }
 
 void CoreHost::Step(const Event& event) {
   const MonoTime now = MonoNow();
   Effects effects = core_.Step(now, event);
-  for (const v1::Record& record : effects.append) counters_.Count(record);
+  for (const v1::Record& record : effects.append) {
+    counters_.Count(record);
+    MarkJobChanged(now, record.job());
+  }
   commits_.Add(now, std::move(effects));
 }
 
 absl::Status CoreHost::StepAndSave(const Event& event, bool* taken) {
-  Settle();
-  const bool can = commits_.trouble().ok();
+  CommitAll();
+  const bool can = commits_.save_error().ok();
   if (taken != nullptr) *taken = can;
   if (can) Step(event);
-  Settle();
-  return commits_.trouble();
+  CommitAll();
+  return commits_.save_error();
 }
 
 bool CoreHost::Refuse(Event* event) {
-  const absl::Status& why = commits_.trouble();
+  const absl::Status& why = commits_.save_error();
   // Another server has the state; this one is about to be stopped.
   if (absl::IsAborted(why)) return true;
   if (const auto* called = std::get_if<StoreCalled>(event)) {
     Reply({called->call, rpc::StoreErrorReply(called->request, why)});
     return true;
   }
-  auto* said = std::get_if<NodeSaid>(event);
-  if (said == nullptr) return false;
-  // One that came now would not be welcomed, and so would not renew its lease.
-  if (said->message.has_join() || said->message.agent().has_joined()) {
-    Close(said->stream, absl::UnavailableError(why.message()));
+  auto* received = std::get_if<NodeMessageReceived>(event);
+  if (received == nullptr) return false;
+  // A node that joined now would get no Welcome, and so would not renew its lease.
+  if (received->message.has_join() || received->message.agent().has_joined()) {
+    Close(received->stream, absl::UnavailableError(why.message()));
     return true;
   }
-  if (!said->message.has_store()) return false;
+  if (!received->message.has_store()) return false;
   v1::ServerMessage message;
-  message.set_job(said->message.job());
-  message.set_generation(said->message.generation());
-  message.set_server_id(said->message.server_id());
-  *message.mutable_store() = rpc::StoreErrorReply(said->message.store(), why);
-  Send(said->stream, std::move(message));
-  said->message.mutable_renew();
+  message.set_job(received->message.job());
+  message.set_generation(received->message.generation());
+  message.set_server_id(received->message.server_id());
+  *message.mutable_store() = rpc::StoreErrorReply(received->message.store(), why);
+  Send(received->stream, std::move(message));
+  received->message.mutable_renew();
   return false;
 }
 
@@ -165,14 +198,14 @@ void CoreHost::CarryOut(Effects effects) {
   for (const ReplyToCall& reply : effects.reply) Reply(reply);
   for (const CloseStream& close : effects.close) Close(close.stream, close.status);
   for (const Note& note : effects.notes) {
-    Say(note.job.empty() ? note.text : absl::StrCat("job ", note.job, ": ", note.text));
+    Log(note.job.empty() ? note.text : absl::StrCat("job ", note.job, ": ", note.text));
   }
 }
 
 void CoreHost::Send(StreamId stream, v1::ServerMessage message) {
   auto found = unflushed_.find(stream);
   if (found == unflushed_.end()) {
-    std::shared_ptr<NodeSink> sink = connections_.Find(stream);
+    std::shared_ptr<NodeSink> sink = registry_.Find(stream);
     if (sink == nullptr) return;
     found = unflushed_.emplace(stream, std::move(sink)).first;
   }
@@ -181,21 +214,21 @@ void CoreHost::Send(StreamId stream, v1::ServerMessage message) {
 
 void CoreHost::Close(StreamId stream, const absl::Status& why) {
   unflushed_.erase(stream);
-  const std::shared_ptr<NodeSink> sink = connections_.Take(stream);
+  const std::shared_ptr<NodeSink> sink = registry_.Take(stream);
   if (sink == nullptr) return;
   closed_by_core_.insert(stream);
   sink->Close(why);
 }
 
 void CoreHost::Reply(const ReplyToCall& reply) {
-  if (const Connections::CallDone done = connections_.TakeCall(reply.call)) done(reply.reply);
+  if (const StreamRegistry::CallDone done = registry_.TakeCall(reply.call)) done(reply.reply);
 }
 
-void CoreHost::Say(const std::string& line) const {
+void CoreHost::Log(const std::string& line) const {
   if (log_) log_(line);
 }
 
-// Under one number a job is made once, however often its caller asks because no answer came.
+// A request id creates one job only, however often the client retries because no answer came.
 absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
                                                const OwnerCheck& may) {
   const std::string& name = submitted.spec->name();
@@ -204,21 +237,20 @@ absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
   const absl::Status good =
       taken ? absl::OkStatus() : core_.MaySubmit(*submitted.spec, submitted.user);
   if (!good.ok()) return good;
-  const absl::Status saved = taken ? commits_.trouble() : StepAndSave(submitted, &taken);
-  // Whoever was told that it is here finds it.
-  list_good_until_ = MonoTime();
-  // Not before the step, or more time would be left than there is at all.
-  if (saved.ok()) return core_.Status(MonoNow(), name);
+  const absl::Status saved = taken ? commits_.save_error() : StepAndSave(submitted, &taken);
+  // After the step, so that the status does not show more time left than there is.
+  if (saved.ok()) return Status(name);
   if (!taken) {
     return absl::Status(saved.code(),
-                        absl::StrCat("job ", name, " was not taken: ", saved.message()));
+                        absl::StrCat("job ", name, " was not accepted: ", saved.message()));
   }
   return absl::Status(
       saved.code(),
-      absl::StrCat("job ", name, " may have been taken: ", saved.message(),
-                   "; it is when that is mended, unless the server is started anew before. 'cadre "
-                   "status ",
-                   name, "' says whether it was"));
+      absl::StrCat(
+          "job ", name, " may have been accepted: ", saved.message(),
+          "; it is accepted once the server can save again, unless the server is restarted "
+          "before that. 'cadre status ",
+          name, "' shows whether it was"));
 }
 
 absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
@@ -227,13 +259,12 @@ absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
   if (!before.ok()) return before.status();
   const absl::Status allowed = MayUse(cancelled.job, may);
   if (!allowed.ok()) return allowed;
-  if (!Lives(*before)) {
+  if (!IsLive(*before)) {
     return absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended"));
   }
   const absl::Status saved = StepAndSave(cancelled);
-  list_good_until_ = MonoTime();
   if (!saved.ok()) return saved;
-  return core_.Status(MonoNow(), cancelled.job);
+  return Status(cancelled.job);
 }
 
 absl::StatusOr<std::vector<v1::ClusterNodeStatus>> CoreHost::Drain(const NodeDrained& drained) {
@@ -280,18 +311,18 @@ void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& 
   read->set_offset(request.offset());
   read->set_tail(request.tail());
   read->set_limit(kLogChunkBytes);
-  // To a stream that has just gone nothing is said, and its end ends the call.
+  // If the stream has just closed, nothing is sent, and the end of the stream fails this call.
   Send(source->stream, std::move(message));
 }
 
-void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackAsks::Done& done,
+void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackRequests::Done& done,
                          const OwnerCheck& may) {
   const absl::Status allowed = MayUse(request.job(), may);
   if (!allowed.ok()) return done(allowed);
   const absl::StatusOr<StackSources> sources = core_.FindStacks(request);
   if (!sources.ok()) return done(sources.status());
   const absl::StatusOr<uint64_t> call =
-      stack_asks_.Add(*sources, request.question(), MonoNow(), done, OwnerOf(request.job()));
+      stack_requests_.Add(*sources, request.question(), MonoNow(), done, OwnerOf(request.job()));
   if (!call.ok()) return done(call.status());
   v1::ServerMessage message;
   message.set_job(sources->job);
@@ -300,7 +331,7 @@ void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackAsks::D
   message.mutable_ask_stacks()->set_call(*call);
   *message.mutable_ask_stacks()->mutable_question() = request.question();
   for (const StackSources::Node& node : sources->nodes) {
-    // To a stream that has just gone nothing is said, and its end is the answer.
+    // If the stream has just closed nothing is sent, and its end counts as the answer.
     if (node.stream.has_value()) Send(*node.stream, message);
   }
 }

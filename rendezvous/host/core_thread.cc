@@ -3,23 +3,36 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include <algorithm>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/threads/executor.h"
 #include "google/protobuf/repeated_field.h"
+#include "rendezvous/host/core_host.h"
+#include "rendezvous/host/server_view.h"
+#include "rendezvous/host/stream_registry.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::host {
-
 namespace {
 
 constexpr Executor::Load kRoom = {kEventQueueLimit, kEventQueueBytesLimit};
-// The thread looks around at least this often, whatever the core asks for.
+// The thread wakes at least this often, whatever the core requests.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
+
+std::vector<v1::JobStatus> CopyOf(const std::vector<std::shared_ptr<const v1::JobStatus>>& list) {
+  std::vector<v1::JobStatus> jobs;
+  jobs.reserve(list.size());
+  for (const auto& job : list) jobs.push_back(*job);
+  return jobs;
+}
 
 CoreConfig WithServerId(CoreConfig config, const log::RecordLog* log) {
   if (log != nullptr) config.server_id = log->server_id();
@@ -43,10 +56,9 @@ CoreConfig NewCoreConfig() {
 
 struct CoreThread::State {
   State(const CoreConfig& config, LogFunction log, log::OpenedLog durable)
-      : server_id(config.server_id),
-        host(config, std::move(log), std::move(durable), connections) {}
+      : server_id(config.server_id), host(config, std::move(log), std::move(durable), registry) {}
 
-  // An event that is handled by the thread. `bytes` as in Executor::Task.
+  // Makes a task in which the thread handles the event. `bytes` as in Executor::Task.
   Executor::Task TaskOf(Event&& event, size_t bytes) {
     return {[this, event = std::move(event)]() mutable {
               if (!over) host.Handle(std::move(event));
@@ -56,40 +68,41 @@ struct CoreThread::State {
   bool Enqueue(Event&& event, size_t bytes = 0) {
     return executor.Add(TaskOf(std::move(event), bytes), kRoom);
   }
-  // One message and the `more` that came with it.
-  absl::Status EnqueueSaid(StreamId stream, v1::NodeMessage message,
-                           google::protobuf::RepeatedPtrField<v1::NodeMessage> more) {
+  // Enqueues one message and the `more` that came with it.
+  absl::Status EnqueueMessages(StreamId stream, v1::NodeMessage message,
+                               google::protobuf::RepeatedPtrField<v1::NodeMessage> more) {
     std::vector<Executor::Task> tasks;
     tasks.reserve(static_cast<size_t>(more.size()) + 1);
-    const auto add = [&](v1::NodeMessage&& said) {
-      const size_t bytes = said.ByteSizeLong() + 1;
-      tasks.push_back(TaskOf(NodeSaid{stream, std::move(said)}, bytes));
+    const auto add = [&](v1::NodeMessage&& received) {
+      const size_t bytes = received.ByteSizeLong() + 1;
+      tasks.push_back(TaskOf(NodeMessageReceived{stream, std::move(received)}, bytes));
     };
     add(std::move(message));
     for (v1::NodeMessage& next : more) add(std::move(next));
     bool room = true;
-    // Behind a StreamClosed they would bring back a node that has gone.
-    connections.IfOpen(stream, [&] { room = executor.AddAll(std::move(tasks), kRoom); });
+    // After a StreamClosed they would bring back a node that has gone.
+    registry.IfOpen(stream, [&] { room = executor.AddAll(std::move(tasks), kRoom); });
     if (room) return absl::OkStatus();
-    return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+    return absl::ResourceExhaustedError(
+        "the server is overloaded: too many messages wait to be handled; connect again later");
   }
   void Leave() {
     host.Flush();
     executor.Leave();
   }
 
-  // Runs `question` on the thread, when all that was handled before is saved. `refuse` is called in
-  // its place once the thread has ended.
+  // Runs `question` on the thread when all that was handled before is saved, or `refuse` instead if
+  // the thread has ended.
   void Run(std::function<void()> question, std::function<void(const absl::Status&)> refuse) {
     Executor::Task task;
     task.run = [this, question = std::move(question), refuse] {
-      if (const auto why = connections.ended()) return refuse(*why);
-      host.Settle();
+      if (const auto why = registry.ended()) return refuse(*why);
+      host.CommitAll();
       question();
     };
-    if (!executor.Add(std::move(task))) refuse(*connections.ended());
+    if (!executor.Add(std::move(task))) refuse(*registry.ended());
   }
-  // `done` is called with what `question` returns, or with why the thread has ended.
+  // Calls `done` with the result of `question`, or with the reason why the thread has ended.
   template <typename Done, typename Question>
   void Ask(Done done, Question question) {
     Run([done, question = std::move(question)] { done(question()); }, done);
@@ -103,21 +116,21 @@ struct CoreThread::State {
       size_t handled = 0;
       for (Executor::Task& task : executor.Take()) {
         task.run();
-        if (++handled % kEventsPerCommit == 0) host.SaveBeside();
+        if (++handled % kEventsPerCommit == 0) host.SaveInBackground();
       }
       host.EndBatch(executor.has_tasks(), stopping);
     }
   }
 
-  // Nobody is left waiting. The thread has ended.
+  // Ends all waiting calls; called after the thread has ended.
   void EndAll(const absl::Status& why) {
-    connections.EndAll(why);
+    registry.EndAll(why);
     over = true;
     for (Executor::Task& task : executor.Close()) task.run();
   }
 
   const uint64_t server_id;
-  Connections connections;
+  StreamRegistry registry;
   // Used by the thread that has the executor's turn.
   CoreHost host;
   bool stopping = false;
@@ -133,7 +146,7 @@ CoreThread::CoreThread(const CoreConfig& config, LogFunction log, log::OpenedLog
   state_->thread = std::thread([state = state_.get()] { state->Loop(); });
 }
 
-CoreThread::~CoreThread() { Stop(absl::UnavailableError("the server goes away")); }
+CoreThread::~CoreThread() { Stop(absl::UnavailableError("the server is shutting down")); }
 
 void CoreThread::Stop(const absl::Status& why) {
   if (!state_->thread.joinable()) return;
@@ -145,55 +158,56 @@ void CoreThread::Stop(const absl::Status& why) {
 uint64_t CoreThread::server_id() const { return state_->server_id; }
 
 StreamId CoreThread::OpenStream(std::shared_ptr<NodeSink> sink) {
-  return state_->connections.OpenStream(std::move(sink));
+  return state_->registry.OpenStream(std::move(sink));
 }
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
   auto more = std::move(*message.mutable_more());
   bool open = false;
   bool here = false;
-  state_->connections.IfOpen(stream, [&] {
+  state_->registry.IfOpen(stream, [&] {
     open = true;
     here = state_->executor.Enter();
   });
   if (!open) return absl::OkStatus();
-  if (!here) return state_->EnqueueSaid(stream, std::move(message), std::move(more));
-  state_->host.Handle(NodeSaid{stream, std::move(message)});
-  for (v1::NodeMessage& next : more) state_->host.Handle(NodeSaid{stream, std::move(next)});
+  if (!here) return state_->EnqueueMessages(stream, std::move(message), std::move(more));
+  state_->host.Handle(NodeMessageReceived{stream, std::move(message)});
+  for (v1::NodeMessage& next : more)
+    state_->host.Handle(NodeMessageReceived{stream, std::move(next)});
   state_->Leave();
   return absl::OkStatus();
 }
 
 void CoreThread::CloseStream(StreamId stream) {
-  state_->connections.Take(stream, [&] { state_->Enqueue(StreamClosed{stream}); });
+  state_->registry.Take(stream, [&] { state_->Enqueue(StreamClosed{stream}); });
 }
 
 CallId CoreThread::CallStore(v1::StoreRequest request,
                              std::function<void(const v1::StoreReply&)> done) {
   const size_t bytes = request.ByteSizeLong() + 1;
   const uint64_t client = request.client(), request_id = request.request_id();
-  const CallId call = state_->connections.AddCall(request, std::move(done));
+  const CallId call = state_->registry.AddCall(request, std::move(done));
   if (state_->executor.Enter()) {
     state_->host.Handle(StoreCalled{call, std::move(request)});
     state_->Leave();
   } else if (!state_->Enqueue(StoreCalled{call, std::move(request)}, bytes)) {
-    if (const auto refused = state_->connections.TakeCall(call)) {
+    if (const auto refused = state_->registry.TakeCall(call)) {
       refused(rpc::StoreErrorReply(
           client, request_id,
-          absl::ResourceExhaustedError("the server has too much to do; call again later")));
+          absl::ResourceExhaustedError(
+              "the server is overloaded: too many messages wait to be handled; call again later")));
     }
   }
   return call;
 }
 
 void CoreThread::DropCall(CallId call) {
-  if (state_->connections.TakeCall(call)) state_->Enqueue(StoreCallDropped{call});
+  if (state_->registry.TakeCall(call)) state_->Enqueue(StoreCallDropped{call});
 }
 
 void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
-  state_->Ask(std::move(done), [host = &state_->host, job = std::string(job)] {
-    return host->core().Status(MonoNow(), job);
-  });
+  state_->Ask(std::move(done),
+              [host = &state_->host, job = std::string(job)] { return host->Status(job); });
 }
 
 void CoreThread::AskUsage(absl::string_view job, UsageDone done) {
@@ -202,7 +216,7 @@ void CoreThread::AskUsage(absl::string_view job, UsageDone done) {
 }
 
 void CoreThread::AskAllStatuses(AllStatusesDone done) {
-  state_->Ask(std::move(done), [host = &state_->host] { return *host->AllStatuses(); });
+  state_->Ask(std::move(done), [host = &state_->host] { return CopyOf(*host->AllStatuses()); });
 }
 
 void CoreThread::AskJobList(JobListDone done) {
@@ -215,15 +229,15 @@ void CoreThread::AskHealth(std::function<void(const absl::Status&)> done) {
 
 void CoreThread::AskView(ViewDone done) {
   ServerView view;
-  view.streams = state_->connections.streams();
-  view.calls = state_->connections.calls();
+  view.streams = state_->registry.streams();
+  view.calls = state_->registry.calls();
   const Executor::Load load = state_->executor.load();
   view.queued_events = load.tasks;
   view.queued_bytes = load.bytes;
   state_->Ask(std::move(done), [host = &state_->host, view = std::move(view)] {
     ServerView all = view;
     all.counters = host->counters();
-    all.jobs = *host->AllStatuses();
+    all.jobs = CopyOf(*host->AllStatuses());
     all.saves = host->saves();
     return all;
   });
@@ -259,7 +273,7 @@ void CoreThread::AskLog(const v1::ReadLogRequest& request, LogReads::Done done, 
   state_->Run(read, done);
 }
 
-void CoreThread::AskStacks(const v1::GetStacksRequest& request, StackAsks::Done done,
+void CoreThread::AskStacks(const v1::GetStacksRequest& request, StackRequests::Done done,
                            OwnerCheck may) {
   const auto ask = [host = &state_->host, request, done, may = std::move(may)] {
     host->GetStacks(request, done, may);
@@ -269,9 +283,9 @@ void CoreThread::AskStacks(const v1::GetStacksRequest& request, StackAsks::Done 
 
 namespace {
 
-// Starts something that answers once, and waits for the answer. It comes: the core thread works off
-// its whole queue before it ends. The promise is shared because set_value still uses it when the
-// waiting thread has already gone on.
+// Starts an operation that answers once, and waits for the answer, which always comes: the core
+// thread empties its queue before it ends. The promise is shared because set_value still uses it
+// when the waiting thread has already continued.
 template <typename Answer, typename Ask>
 Answer WaitFor(const Ask& ask) {
   auto promise = std::make_shared<std::promise<Answer>>();

@@ -1,16 +1,25 @@
 #include "rendezvous/host/core_thread.h"
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
-#include "rendezvous/host/full_log_for_test.h"
-#include "rendezvous/host/join_for_test.h"
+#include "gtest/gtest.h"
+#include "rendezvous/host/commit_queue.h"
+#include "rendezvous/host/core_host.h"
+#include "rendezvous/host/fakes_for_test.h"
+#include "rendezvous/host/messages_for_test.h"
+#include "rendezvous/host/stream_registry.h"
+#include "rpc/versions.h"
 
 namespace cadre::host {
 namespace {
@@ -19,7 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// Keeps what the core sends.
+// Keeps the core's messages.
 class Inbox final : public NodeSink {
  public:
   void Send(v1::ServerMessage message) override {
@@ -35,7 +44,7 @@ class Inbox final : public NodeSink {
     closed_ = status;
   }
 
-  // Whether a message with this body has come, or comes in time.
+  // Waits for a message with this body; false if none comes in time.
   bool Await(v1::ServerMessage::BodyCase body) {
     const absl::MutexLock lock(&mutex_);
     const auto come = [&] {
@@ -58,7 +67,7 @@ class Inbox final : public NodeSink {
     const absl::MutexLock lock(&mutex_);
     return messages_;
   }
-  // How many messages there were at each Flush.
+  // The number of messages at each Flush.
   std::vector<size_t> flushed() {
     const absl::MutexLock lock(&mutex_);
     return flushed_;
@@ -104,7 +113,7 @@ class CoreThreadTest : public ::testing::Test {
   // A server that can save as long as its disk has room.
   void UseDisk(const CoreConfig& config = NewCoreConfig()) {
     log::OpenedLog disk;
-    disk.log = std::make_unique<FullLog>(room_);
+    disk.log = std::make_unique<FullDiskLog>(room_);
     core_ = std::make_unique<CoreThread>(config, nullptr, std::move(disk));
   }
   void FillDisk() {
@@ -113,7 +122,7 @@ class CoreThreadTest : public ::testing::Test {
   }
 
   StreamId last_stream_;
-  const std::shared_ptr<FullLog::Room> room_ = std::make_shared<FullLog::Room>();
+  const std::shared_ptr<FullDiskLog::Room> room_ = std::make_shared<FullDiskLog::Room>();
   std::unique_ptr<CoreThread> core_ = std::make_unique<CoreThread>(NewCoreConfig());
 };
 
@@ -137,11 +146,11 @@ TEST_F(CoreThreadTest, WhatFollowsFromAMessageAndThoseThatItCarriesIsFlushedOnce
   v1::NodeMessage join = JoinForTest("node0", 1, 1);
   for (const uint64_t number : {1, 2}) {
     v1::NodeMessage* renew = join.add_more();
-    *renew = OfGenerationForTest("node0");
+    *renew = GenerationMessageForTest("node0");
     renew->mutable_renew()->set_number(number);
   }
   ASSERT_OK(core_->Post(stream, std::move(join)));
-  // The second answer comes after the batch that the first one may be part of.
+  // The second answer comes after the batch that may contain the first.
   EXPECT_OK(core_->AllStatuses());
   EXPECT_OK(core_->AllStatuses());
   size_t renewed = 0;
@@ -151,7 +160,7 @@ TEST_F(CoreThreadTest, WhatFollowsFromAMessageAndThoseThatItCarriesIsFlushedOnce
 }
 
 TEST_F(CoreThreadTest, DeadlinesPassWithoutEvents) {
-  // The settle window ends although nobody else says anything.
+  // The settle window ends although no other event comes.
   EXPECT_TRUE(AddNode("node0", 1, 2)->Await(v1::ServerMessage::kAssign));
 }
 
@@ -252,7 +261,7 @@ TEST_F(CoreThreadTest, WhoComesAfterTheEndIsToldWhy) {
   EXPECT_EQ(core_->Cancel("job", "", 0).status(), why);
 }
 
-// Fails as a log in etcd does when another server leads.
+// Fails like a log in etcd when another server leads.
 class LostLog final : public log::RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
@@ -268,7 +277,7 @@ TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
   const auto first = AddNode("node0", 1, 1);
   bool answered = false;
   core_->CallStore(SetForTest("k", "v", 1), [&](const v1::StoreReply&) { answered = true; });
-  // Both were handled when this is.
+  // When this is answered, both have been handled.
   EXPECT_OK(core_->AllStatuses());
   EXPECT_TRUE(first->messages().empty());
   const auto second = AddNode("node1", 1, 1);
@@ -280,7 +289,7 @@ TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
   EXPECT_THAT(second->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// A node that stops its workers as soon as it is told.
+// A node that stops its workers as soon as it gets the order.
 class ObedientNode final : public NodeSink {
  public:
   explicit ObedientNode(CoreThread& core) : core_(core) {}
@@ -291,7 +300,7 @@ class ObedientNode final : public NodeSink {
     const bool stops = message.has_stop();
     inbox_.Send(std::move(message));
     if (!stops) return;
-    v1::NodeMessage stopped = OfGenerationForTest("node0");
+    v1::NodeMessage stopped = GenerationMessageForTest("node0");
     stopped.mutable_node_stopped();
     EXPECT_OK(core_.Post(stream_, stopped));
   }
@@ -303,7 +312,7 @@ class ObedientNode final : public NodeSink {
   Inbox inbox_;
 };
 
-// Its deadline is long over when it can be saved at last.
+// The deadline of the stop order has long passed when it is saved at last.
 TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   CoreConfig config = NewCoreConfig();
   config.stop_margin = absl::ZeroDuration();
@@ -318,7 +327,7 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   ASSERT_OK(core_->Post(stream, join));
   ASSERT_TRUE(node->inbox().Await(v1::ServerMessage::kAssign));
   FillDisk();
-  v1::NodeMessage exited = OfGenerationForTest("node0");
+  v1::NodeMessage exited = GenerationMessageForTest("node0");
   exited.mutable_worker_exited()->mutable_exit()->set_exit_code(1);
   exited.mutable_worker_exited()->set_cause(v1::CRASH);
   ASSERT_OK(core_->Post(stream, exited));
@@ -328,17 +337,18 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
     ASSERT_TRUE(room_->mutex.AwaitWithTimeout(absl::Condition(&tried), kPatience));
     room_->is_there = true;
   }
-  // One that was taken for lost would not hear of the end.
+  // A node that was given up would not get the end.
   EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
 }
 
+// Fault (state): A node renews its lease while the server cannot save -> The lease is renewed
 TEST_F(CoreThreadTest, ALeaseIsRenewedWhileItCannotSave) {
   UseDisk();
   const auto node = AddNode("node0", 1, 1);
   ASSERT_TRUE(node->Await(v1::ServerMessage::kAssign));
   FillDisk();
   ASSERT_THAT(core_->Cancel("job", "", 0), StatusIs(absl::StatusCode::kResourceExhausted));
-  v1::NodeMessage renew = OfGenerationForTest("node0");
+  v1::NodeMessage renew = GenerationMessageForTest("node0");
   renew.mutable_renew()->set_number(1);
   ASSERT_OK(core_->Post(last_stream_, renew));
   EXPECT_TRUE(node->Await(v1::ServerMessage::kRenewed));
@@ -354,6 +364,7 @@ TEST_F(CoreThreadTest, WhileItCannotSaveNeitherNodesNorAgentsAreLetIn) {
   v1::NodeMessage joined;
   joined.mutable_agent()->mutable_joined()->set_node("node2");
   joined.mutable_agent()->mutable_joined()->set_cpus(1);
+  *joined.mutable_agent()->mutable_joined()->mutable_version() = rpc::ThisVersion();
   ASSERT_OK(core_->Post(core_->OpenStream(agent), joined));
   EXPECT_THAT(agent->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no room")));
 }
@@ -393,5 +404,556 @@ TEST(CoreThreadLog, NotesAreLogged) {
   EXPECT_THAT(lines.front(), HasSubstr("job job: "));
 }
 
+// --- events that their poster handles ---
+
+// Records on which thread the core sends to a node.
+class Listener final : public NodeSink {
+ public:
+  void Send(v1::ServerMessage message) override {
+    const absl::MutexLock lock(&mutex_);
+    if (message.has_assign()) assigned_ = true;
+    if (message.has_renewed()) {
+      renewed_on_ = std::this_thread::get_id();
+      ++renewals_;
+    }
+    if (message.has_store()) ++answers_[message.store().code()];
+  }
+  void Close(const absl::Status&) override {}
+
+  bool AwaitAssign() {
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&assigned_), kPatience);
+  }
+  std::thread::id renewed_on() {
+    const absl::MutexLock lock(&mutex_);
+    return renewed_on_;
+  }
+  // Waits for this many answered renewals; false if they do not come in time.
+  bool AwaitRenewals(int count) {
+    const absl::MutexLock lock(&mutex_);
+    const auto come = [&] { return renewals_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&come), kPatience);
+  }
+  // Waits for this many answers with this code; false if they do not come in time.
+  bool AwaitAnswers(absl::StatusCode code, int count) {
+    const absl::MutexLock lock(&mutex_);
+    const auto come = [&] { return answers_[static_cast<int>(code)] >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&come), kPatience);
+  }
+  int answers() {
+    const absl::MutexLock lock(&mutex_);
+    int all = 0;
+    for (const auto& [code, count] : answers_) all += count;
+    return all;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool assigned_ = false;
+  std::thread::id renewed_on_;
+  int renewals_ = 0;
+  std::map<int, int> answers_;  // the number of answers by code
+};
+
+v1::NodeMessage RenewForTest() {
+  v1::NodeMessage renew = GenerationMessageForTest("node0");
+  renew.mutable_renew()->set_number(1);
+  return renew;
+}
+
+v1::NodeMessage AskForTest(v1::StoreRequest request) {
+  v1::NodeMessage message = GenerationMessageForTest("node0");
+  *message.mutable_store() = std::move(request);
+  return message;
+}
+
+class CoreThreadPosterTest : public ::testing::Test {
+ protected:
+  // Starts a running job of one node.
+  void Start(log::OpenedLog log = {}) {
+    core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(log));
+    stream_ = core_->OpenStream(listener_);
+    ASSERT_OK(core_->Post(stream_, JoinForTest("node0", 1, 1)));
+    ASSERT_TRUE(listener_->AwaitAssign());
+  }
+
+  const std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
+  std::unique_ptr<CoreThread> core_;
+  StreamId stream_;
+};
+
+TEST_F(CoreThreadPosterTest, WhoPostsHandlesItWhenTheThreadHasNothingToDo) {
+  Start();
+  // The thread becomes idle at some time. Each answer is awaited, because on a busy machine the
+  // thread may leave more in the queue than fits.
+  const MonoTime until = MonoNow() + kPatience;
+  for (int i = 1; listener_->renewed_on() != std::this_thread::get_id() && MonoNow() < until; ++i) {
+    ASSERT_OK(core_->Post(stream_, RenewForTest()));
+    ASSERT_TRUE(listener_->AwaitRenewals(i));
+  }
+  EXPECT_EQ(listener_->renewed_on(), std::this_thread::get_id());
+}
+
+TEST_F(CoreThreadPosterTest, TheThreadLearnsOfDeadlinesThatOthersMake) {
+  Start();
+  // The thread wakes every 1.7 s for the node's lease, which is too late for all of them.
+  for (int i = 1; i <= 40; ++i) {
+    v1::StoreRequest get = GetForTest("absent", static_cast<uint64_t>(i));
+    get.set_wait_ms(1);
+    ASSERT_OK(core_->Post(stream_, AskForTest(get)));
+    ASSERT_TRUE(listener_->AwaitAnswers(absl::StatusCode::kDeadlineExceeded, i));
+  }
+}
+
+TEST_F(CoreThreadPosterTest, ManyWhoPostAtOnceAreHandledOneAfterTheOther) {
+  constexpr int kThreads = 4, kEach = 500;
+  Start();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        v1::StoreRequest add = GetForTest("", static_cast<uint64_t>(t * kEach + i + 1));
+        add.mutable_add()->set_key("sum");
+        add.mutable_add()->set_delta(1);
+        if (i % 2 == 0) {
+          EXPECT_OK(core_->Post(stream_, AskForTest(add)));
+        } else {
+          core_->CallStore(add, [](const v1::StoreReply& reply) { EXPECT_EQ(reply.code(), 0); });
+        }
+        if (i % 50 == 0) {
+          EXPECT_OK(core_->AllStatuses());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(listener_->AwaitAnswers(absl::StatusCode::kOk, kThreads * kEach / 2));
+  absl::Notification answered;
+  v1::StoreReply sum;
+  core_->CallStore(GetForTest("sum", kThreads * kEach + 1), [&](const v1::StoreReply& reply) {
+    sum = reply;
+    answered.Notify();
+  });
+  ASSERT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_EQ(sum.value(), std::to_string(kThreads * kEach));
+}
+
+// A disk that blocks while the test holds it.
+class SlowLog final : public log::RecordLog {
+ public:
+  struct Disk {
+    absl::Mutex mutex;
+    bool held = false;
+    bool waits = false;
+    std::set<std::thread::id> used_by;
+  };
+  explicit SlowLog(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
+
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const log::RecordRows&) override {
+    const absl::MutexLock lock(&disk_->mutex);
+    disk_->used_by.insert(std::this_thread::get_id());
+    disk_->waits = disk_->held;
+    const auto free = [&] { return !disk_->held; };
+    EXPECT_TRUE(disk_->mutex.AwaitWithTimeout(absl::Condition(&free), kPatience));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<Disk> disk_;
+};
+
+TEST_F(CoreThreadPosterTest, WhoPostsNeitherSavesNorWaitsForTheDisk) {
+  const auto disk = std::make_shared<SlowLog::Disk>();
+  log::OpenedLog slow;
+  slow.log = std::make_unique<SlowLog>(disk);
+  Start(std::move(slow));
+  {
+    const absl::MutexLock lock(&disk->mutex);
+    disk->held = true;
+  }
+  ASSERT_OK(core_->Post(stream_, AskForTest(SetForTest("k", "v", 1))));
+  ASSERT_OK(core_->Post(stream_, AskForTest(GetForTest("k", 2))));
+  {
+    const absl::MutexLock lock(&disk->mutex);
+    ASSERT_TRUE(disk->mutex.AwaitWithTimeout(absl::Condition(&disk->waits), kPatience));
+  }
+  // The set, and what follows from it, must not be answered before it is saved.
+  EXPECT_EQ(listener_->answers(), 0);
+  {
+    const absl::MutexLock lock(&disk->mutex);
+    disk->held = false;
+    EXPECT_EQ(disk->used_by.count(std::this_thread::get_id()), 0u);
+  }
+  EXPECT_TRUE(listener_->AwaitAnswers(absl::StatusCode::kOk, 2));
+}
+
+// --- how the core thread saves: while it continues, before messages are sent, in order ---
+
+// A disk that hangs until the test releases it, and what was written to it.
+class StandingLog final : public log::RecordLog {
+ public:
+  struct Disk {
+    absl::Mutex mutex;
+    bool stands = false;
+    absl::Status outcome;
+    std::vector<size_t> tried;  // records of each Append
+    std::vector<std::string> keys;
+  };
+  explicit StandingLog(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
+
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const log::RecordRows& records) override {
+    const absl::MutexLock lock(&disk_->mutex);
+    disk_->tried.push_back(records.size());
+    const auto moves = [this] { return !disk_->stands; };
+    EXPECT_TRUE(disk_->mutex.AwaitWithTimeout(absl::Condition(&moves), kPatience));
+    if (!disk_->outcome.ok()) return disk_->outcome;
+    for (const v1::Record& record : records.Decoded()) {
+      if (record.has_key_written()) disk_->keys.push_back(record.key_written().key());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<Disk> disk_;
+};
+
+class CoreThreadSavingTest : public ::testing::Test {
+ protected:
+  // More than the thread handles before it saves on the other thread, and less than twice as many.
+  static constexpr int kSets = kEventsPerCommit + 200;
+
+  CoreThreadSavingTest() {
+    log::OpenedLog standing;
+    standing.log = std::make_unique<StandingLog>(disk_);
+    core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(standing));
+    const StreamId stream = core_->OpenStream(std::make_shared<DiscardingSink>());
+    EXPECT_OK(core_->Post(stream, JoinForTest("node0", 1, 1)));
+    // The generation has formed, and its records are saved.
+    EXPECT_EQ(core_->AllStatuses()->at(0).generation(), 1u);
+    const absl::MutexLock lock(&disk_->mutex);
+    disk_->stands = true;
+    disk_->tried.clear();
+  }
+  ~CoreThreadSavingTest() override { LetGo(absl::OkStatus()); }
+
+  void CallAll() {
+    // They arrive while the thread is busy, so they form one batch.
+    absl::Notification entered, all_called, left;
+    core_->AskAllStatuses([&](const absl::StatusOr<std::vector<v1::JobStatus>>&) {
+      entered.Notify();
+      all_called.WaitForNotification();
+      left.Notify();
+    });
+    entered.WaitForNotification();
+    for (int i = 0; i < kSets; ++i) {
+      core_->CallStore(SetForTest(KeyOf(i), "v", i + 1), [this](const v1::StoreReply& reply) {
+        const absl::MutexLock lock(&mutex_);
+        replies_.push_back(reply);
+      });
+    }
+    all_called.Notify();
+    left.WaitForNotification();
+  }
+  static std::string KeyOf(int i) { return "k" + std::to_string(i); }
+  void AwaitTried(size_t times) {
+    const absl::MutexLock lock(&disk_->mutex);
+    const auto tried = [&] { return disk_->tried.size() >= times; };
+    EXPECT_TRUE(disk_->mutex.AwaitWithTimeout(absl::Condition(&tried), kPatience));
+  }
+  void LetGo(const absl::Status& outcome) {
+    const absl::MutexLock lock(&disk_->mutex);
+    disk_->outcome = outcome;
+    disk_->stands = false;
+  }
+  void AwaitReplies() {
+    const absl::MutexLock lock(&mutex_);
+    const auto all = [&] { return replies_.size() >= kSets; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&all), kPatience));
+  }
+
+  const std::shared_ptr<StandingLog::Disk> disk_ = std::make_shared<StandingLog::Disk>();
+  absl::Mutex mutex_;
+  std::vector<v1::StoreReply> replies_;
+  std::unique_ptr<CoreThread> core_;
+};
+
+TEST_F(CoreThreadSavingTest, NothingIsAnsweredBeforeItIsSavedAndAllInOrder) {
+  CallAll();
+  AwaitTried(1);
+  {
+    const absl::MutexLock lock(&mutex_);
+    EXPECT_TRUE(replies_.empty());
+  }
+  LetGo(absl::OkStatus());
+  AwaitReplies();
+  {
+    const absl::MutexLock lock(&mutex_);
+    ASSERT_EQ(replies_.size(), static_cast<size_t>(kSets));
+    for (int i = 0; i < kSets; ++i) {
+      EXPECT_EQ(replies_[i].request_id(), static_cast<uint64_t>(i + 1));
+      EXPECT_EQ(replies_[i].code(), 0);
+    }
+  }
+  const absl::MutexLock lock(&disk_->mutex);
+  ASSERT_EQ(disk_->tried.size(), 2u);
+  ASSERT_EQ(disk_->keys.size(), static_cast<size_t>(kSets));
+  for (int i = 0; i < kSets; ++i) EXPECT_EQ(disk_->keys[i], KeyOf(i));
+}
+
+// Fault (state): A batch cannot be saved, and calls of the next one wait for their answers -> The
+// callers of both are told to try again
+TEST_F(CoreThreadSavingTest, WhenABatchCannotBeSavedCallersOfTheNextAreToldToo) {
+  CallAll();
+  AwaitTried(1);
+  LetGo(absl::ResourceExhaustedError("no room"));
+  AwaitReplies();
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (const v1::StoreReply& reply : replies_) {
+      EXPECT_NE(reply.code(), 0) << "request " << reply.request_id();
+    }
+  }
+  // Both batches are saved in order as soon as there is room.
+  LetGo(absl::OkStatus());
+  const auto saved = [&] { return disk_->keys.size() >= kSets; };
+  const absl::MutexLock lock(&disk_->mutex);
+  EXPECT_TRUE(disk_->mutex.AwaitWithTimeout(absl::Condition(&saved), kPatience));
+  for (int i = 0; i < kSets; ++i) EXPECT_EQ(disk_->keys[i], KeyOf(i));
+}
+
+TEST_F(CoreThreadSavingTest, WhatItHasIsSavedBeforeItEnds) {
+  CallAll();
+  AwaitTried(1);
+  LetGo(absl::OkStatus());
+  core_ = nullptr;
+  AwaitReplies();
+  const absl::MutexLock lock(&disk_->mutex);
+  EXPECT_EQ(disk_->keys.size(), static_cast<size_t>(kSets));
+}
+
+// The list of jobs is cached for longer than a test takes, as if it were very long.
+class KeptListTest : public ::testing::Test {
+ protected:
+  void Submit(const std::string& job) {
+    v1::JobSpec spec = JoinForTest("", 1, 1).join().spec();
+    spec.set_name(job);
+    EXPECT_OK(host_.Submit({spec, "ann", ""}, nullptr));
+  }
+  void Join(const std::string& node) {
+    host_.Handle(NodeMessageReceived{registry_.OpenStream(std::make_shared<DiscardingSink>()),
+                                     JoinForTest(node, 2, 2)});
+    host_.CommitAll();
+  }
+  std::shared_ptr<const v1::JobStatus> Listed(const std::string& name) {
+    for (const auto& job : *host_.AllStatuses()) {
+      if (job->name() == name) return job;
+    }
+    return nullptr;
+  }
+
+  StreamRegistry registry_;
+  CoreHost host_{CoreConfig(), nullptr, {}, registry_, {absl::ZeroDuration(), 100000000}};
+};
+
+TEST_F(KeptListTest, ItIsNotMadeAgainForEachCaller) {
+  Submit("a");
+  Submit("b");
+  const CoreHost::JobList list = host_.AllStatuses();
+  EXPECT_EQ(list->size(), 2u);
+  EXPECT_EQ(host_.AllStatuses(), list);
+  Submit("c");
+  EXPECT_EQ(Listed("a"), list->front()) << "only what has changed is made again";
+}
+
+TEST_F(KeptListTest, ItHasWhatCallersWereAnswered) {
+  EXPECT_EQ(Listed("a"), nullptr);
+  Submit("a");
+  ASSERT_NE(Listed("a"), nullptr);
+  EXPECT_EQ(Listed("a")->phase(), v1::QUEUED);
+  EXPECT_OK(host_.Cancel({"a", "enough", 0}, nullptr));
+  EXPECT_EQ(Listed("a")->phase(), v1::CANCELLED_PHASE);
+}
+
+// A launcher learns from its stream that the job has begun, and its user may then ask for the list.
+TEST_F(KeptListTest, ItHasWhatNodesWereTold) {
+  EXPECT_EQ(Listed("job"), nullptr);
+  Join("node0");
+  ASSERT_NE(Listed("job"), nullptr);
+  EXPECT_EQ(Listed("job")->phase(), v1::GATHERING);
+  Join("node1");
+  EXPECT_EQ(Listed("job")->phase(), v1::RUNNING);
+  EXPECT_EQ(Listed("job")->generation(), 1u);
+}
+
+// Values without a record, such as progress, change too, so a job whose status was returned is
+// listed again.
+TEST_F(KeptListTest, ItIsNoOlderThanTheStatusOfTheJob) {
+  Join("node0");
+  const std::shared_ptr<const v1::JobStatus> before = Listed("job");
+  const absl::StatusOr<v1::JobStatus> status = host_.Status("job");
+  ASSERT_OK(status);
+  EXPECT_NE(Listed("job"), before);
+  EXPECT_FALSE(host_.Status("other").ok());
+  EXPECT_EQ(host_.AllStatuses()->size(), 1u);
+}
+
+class Closed final : public NodeSink {
+ public:
+  void Send(v1::ServerMessage) override {}
+  void Close(const absl::Status& status) override { with.push_back(status); }
+
+  std::vector<absl::Status> with;
+};
+
+class ConnectionsTest : public ::testing::Test {
+ protected:
+  CallId Call(uint64_t request_id) {
+    v1::StoreRequest request;
+    request.set_client(7);
+    request.set_request_id(request_id);
+    return registry_.AddCall(request,
+                             [this](const v1::StoreReply& reply) { replies_.push_back(reply); });
+  }
+  bool IsOpen(StreamId stream) {
+    bool open = false;
+    registry_.IfOpen(stream, [&] { open = true; });
+    return open;
+  }
+
+  std::vector<v1::StoreReply> replies_;
+  const std::shared_ptr<Closed> sink_ = std::make_shared<Closed>();
+  StreamRegistry registry_;
+};
+
+TEST_F(ConnectionsTest, AStreamIsOpenUntilItIsTaken) {
+  const StreamId stream = registry_.OpenStream(sink_);
+  EXPECT_TRUE(IsOpen(stream));
+  EXPECT_EQ(registry_.Find(stream), sink_);
+  EXPECT_EQ(registry_.streams(), 1u);
+  bool then = false;
+  EXPECT_EQ(registry_.Take(stream, [&] { then = true; }), sink_);
+  EXPECT_TRUE(then);
+  EXPECT_FALSE(IsOpen(stream));
+  EXPECT_EQ(registry_.Find(stream), nullptr);
+  EXPECT_EQ(registry_.Take(stream), nullptr);
+  EXPECT_FALSE(registry_.OpenStream(sink_) == stream) << "numbers are not used again";
+  EXPECT_TRUE(sink_->with.empty());
+}
+
+TEST_F(ConnectionsTest, ACallIsTakenOnce) {
+  const CallId call = Call(1);
+  EXPECT_EQ(registry_.calls(), 1u);
+  const StreamRegistry::CallDone done = registry_.TakeCall(call);
+  ASSERT_NE(done, nullptr);
+  EXPECT_EQ(registry_.TakeCall(call), nullptr);
+  EXPECT_EQ(registry_.calls(), 0u);
+  EXPECT_TRUE(replies_.empty());
+}
+
+TEST_F(ConnectionsTest, AtTheEndAllAreTold_AndWhoComesLater) {
+  const absl::Status why = absl::UnavailableError("another server leads");
+  registry_.OpenStream(sink_);
+  Call(1);
+  EXPECT_FALSE(registry_.ended().has_value());
+  registry_.EndAll(why);
+  EXPECT_EQ(registry_.ended(), why);
+  EXPECT_FALSE(IsOpen(registry_.OpenStream(sink_)));
+  Call(2);
+  EXPECT_EQ(sink_->with, std::vector<absl::Status>(2, why));
+  ASSERT_EQ(replies_.size(), 2u);
+  for (uint64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(replies_[i].request_id(), i + 1);
+    EXPECT_EQ(replies_[i].client(), 7u);
+    EXPECT_EQ(replies_[i].code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  }
+}
+
+// --- jobs that are submitted while the server may be unable to save, and repeated ---
+
+class SubmissionTest : public ::testing::Test {
+ protected:
+  SubmissionTest() {
+    log::OpenedLog full;
+    full.log = std::make_unique<FullDiskLog>(room_);
+    core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
+  }
+  void SetRoom(bool is_there) {
+    const absl::MutexLock lock(&room_->mutex);
+    room_->is_there = is_there;
+  }
+  absl::Status Submit(const std::string& job, const std::string& request_id,
+                      const OwnerCheck& may = nullptr) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
+    request.mutable_spec()->set_name(job);
+    request.set_user("ann");
+    request.set_request_id(request_id);
+    absl::Notification answered;
+    absl::Status status;
+    const auto done = [&](absl::StatusOr<v1::JobStatus> answer) {
+      status = answer.status();
+      answered.Notify();
+    };
+    core_->AskSubmit(request, done, may);
+    EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
+    return status;
+  }
+  void AwaitSaved() {
+    const MonoTime deadline = MonoNow() + kPatience;
+    while (!Submit("probe", "probe").ok()) ASSERT_LT(MonoNow(), deadline);
+  }
+
+  const std::shared_ptr<FullDiskLog::Room> room_ = std::make_shared<FullDiskLog::Room>();
+  std::unique_ptr<CoreThread> core_;
+};
+
+TEST_F(SubmissionTest, WhoMayNotUseAJobDoesNotGetItsName) {
+  SetRoom(true);
+  const auto none_of_anns = [](absl::string_view owner) {
+    return owner == "ann" ? absl::PermissionDeniedError("it is ann's") : absl::OkStatus();
+  };
+  ASSERT_OK(Submit("job", "1", none_of_anns));
+  EXPECT_THAT(
+      Submit("job", "2", none_of_anns),
+      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("job job is ann's: it has not")));
+  ASSERT_OK(core_->Cancel("job", "", 0));
+  EXPECT_THAT(Submit("job", "3", none_of_anns),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("its name stays reserved")));
+  EXPECT_OK(Submit("job", "4"));
+}
+
+// Fault (queue): A job is submitted while the server cannot save, or its answer is lost -> The
+// error says that the job may have been accepted
+TEST_F(SubmissionTest, AJobThatMayHaveBeenTakenIsSaidToBe_AndTheNextIsNotTaken) {
+  SetRoom(false);
+  EXPECT_THAT(Submit("first", "1"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("job first may have been accepted: no room")));
+  EXPECT_THAT(Submit("second", "2"), StatusIs(absl::StatusCode::kResourceExhausted,
+                                              HasSubstr("job second was not accepted: no room")));
+  // The same again: it is still not known.
+  EXPECT_THAT(Submit("first", "1"), StatusIs(absl::StatusCode::kResourceExhausted,
+                                             HasSubstr("job first may have been accepted")));
+  SetRoom(true);
+  AwaitSaved();
+  EXPECT_OK(core_->Status("first"));
+  EXPECT_THAT(core_->Status("second"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+// Fault (queue): A submission that may have been accepted is repeated -> It makes no second job
+TEST_F(SubmissionTest, TheSameSubmissionAgainMakesNoSecondJob) {
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_THAT(Submit("job", "2"), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_OK(core_->Cancel("job", "enough", 0));
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_EQ(core_->Status("job")->phase(), v1::CANCELLED_PHASE);
+  EXPECT_OK(Submit("job", "2"));
+  EXPECT_EQ(core_->Status("job")->phase(), v1::QUEUED);
+}
+
 }  // namespace
+
 }  // namespace cadre::host

@@ -1,5 +1,5 @@
-// A state directory that Cadre 0.2.0 has written, and left in the midst of a job when it was
-// killed, is what this version goes on with: testdata/state_0_2_0.
+// A state directory that Cadre 0.2.0 wrote, and left in the middle of a job when it was killed, can
+// be continued by this version: testdata/state_0_2_0.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -33,6 +33,8 @@ class StateBeforeTest : public testing::Test {
   log::SqliteLogOptions options_;
 };
 
+// Fault (versions): A server finds the state of the version before, left after a `kill -9` -> It
+// reads that state and continues with it
 TEST_F(StateBeforeTest, IsReadAndGoneOnWith) {
   absl::StatusOr<log::OpenedLog> opened = log::OpenSqliteLog(options_);
   ASSERT_OK(opened);

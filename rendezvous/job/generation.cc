@@ -1,19 +1,25 @@
-// Methods of Job: generations form, run, stop and end.
+// Methods of Job (job.h) that form, run, stop and end generations, with the deadlines of all that.
+#include "rendezvous/job/generation.h"
+
 #include <algorithm>
 #include <csignal>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/text.h"
+#include "rendezvous/job/failure.h"
+#include "rendezvous/job/formation_decision.h"
 #include "rendezvous/job/job.h"
-#include "rendezvous/job/progress_log.h"
-#include "rendezvous/job/ranks.h"
-#include "rendezvous/job/report.h"
-#include "rendezvous/job/restart.h"
+#include "rendezvous/job/job_records.h"
+#include "rendezvous/job/orders.h"
+#include "rendezvous/job/progress_and_usage.h"
+#include "rendezvous/job/restart_decision.h"
 #include "rendezvous/job/status.h"
+#include "rendezvous/job/verdict.h"
 #include "rendezvous/state/policy.h"
-#include "rpc/job_phase.h"
+#include "rpc/job_progress.h"
 
 namespace cadre::job {
 namespace {
@@ -24,8 +30,8 @@ v1::Failure TotalTimeout(const state::Job& job) {
                                    ShortDuration(job.policy.total_timeout)));
 }
 
-// `at_once`: who has not stopped yet gets no more grace.
-void SendStops(const state::Job& job, bool at_once, Outbox& out) {
+// `at_once`: nodes that have not stopped yet get no more grace.
+void SendStops(const state::Job& job, bool at_once, JobOutbox& out) {
   for (const saved::Member& member : job.generation.saved.members()) {
     if (member.lost() || (at_once && member.cleared())) continue;
     v1::ServerMessage message = out.Message();
@@ -54,7 +60,7 @@ v1::Failure StartTimeout(const state::Job& job) {
   return failure;
 }
 
-// By node rank; empty where the node is lost.
+// Returns the nodes by node rank; empty for a node that is lost.
 std::vector<std::string> NodesOfLastGeneration(const state::Job& job) {
   std::vector<std::string> nodes;
   for (const saved::Member& member : job.generation.saved.members()) {
@@ -63,7 +69,7 @@ std::vector<std::string> NodesOfLastGeneration(const state::Job& job) {
   return nodes;
 }
 
-// Those who took part before come first, then whoever came first.
+// Chooses nodes that took part before, then others in order of arrival.
 std::vector<RankCandidate> ChooseCandidates(const state::Job& job,
                                             const std::vector<std::string>& ready, size_t size,
                                             const std::vector<std::string>& previous) {
@@ -85,7 +91,7 @@ std::vector<RankCandidate> ChooseCandidates(const state::Job& job,
   return candidates;
 }
 
-// What ended was the cluster's node, as far as is known, and not the job's launcher alone.
+// Whether the cluster's node was lost, as far as is known, and not only the job's launcher there.
 bool IsLossOfNode(const state::Job& job, const v1::Failure& failure) {
   const auto& avoided = job.saved.submission().avoided();
   return failure.cause() == v1::NODE_LOST &&
@@ -93,38 +99,38 @@ bool IsLossOfNode(const state::Job& job, const v1::Failure& failure) {
                       [&](const v1::AvoidedNode& node) { return node.node() == failure.node(); });
 }
 
-Course CourseOf(const state::Job& job, const ProgressLog& progress, MonoTime now) {
+GenerationRun GenerationRunOf(const state::Job& job, const ProgressLog& progress, MonoTime now) {
   const saved::Generation& generation = job.generation.saved;
   const int64_t stopped_us = generation.stop().ordered_us();
   const MonoTime end = stopped_us == 0 ? now : MonoTime::FromMicros(stopped_us);
-  Course course;
-  course.lasted = end - MonoTime::FromMicros(generation.formed_us());
-  course.step = progress.StepOf(job);
-  course.furthest_step = job.saved.restarts().furthest_step();
-  course.start = course.lasted;
+  GenerationRun run;
+  run.lasted = end - MonoTime::FromMicros(generation.formed_us());
+  run.step = progress.StepOf(job);
+  run.furthest_step = job.saved.restarts().furthest_step();
+  run.start = run.lasted;
   const auto& generations = job.saved.timeline().generations();
-  if (generations.empty() || generations.rbegin()->running_us() == 0) return course;
-  const v1::GenerationTimeline& times = *generations.rbegin();  // its own
+  if (generations.empty() || generations.rbegin()->running_us() == 0) return run;
+  const v1::GenerationTimeline& times = *generations.rbegin();  // of the ending generation
   const int64_t began_us = std::max(times.running_us() + times.imports_us(),
                                     progress.FirstProgressUs(times.generation()));
-  course.start = absl::Microseconds(began_us - times.formed_us());
-  return course;
+  run.start = absl::Microseconds(began_us - times.formed_us());
+  return run;
 }
 
-// What would follow the current generation if this ended it.
-RestartDecision DecideNext(const View& view, const std::optional<v1::Failure>& root_cause,
-                           bool got_on) {
+// Decides what would follow the current generation if `root_cause` ended it.
+RestartDecision DecideNext(const JobView& view, const std::optional<v1::Failure>& root_cause,
+                           bool made_progress) {
   const state::Job& job = view.job;
   const auto& members = job.generation.saved.members();
   const uint32_t survivors = std::count_if(
       members.begin(), members.end(), [](const saved::Member& member) { return !member.lost(); });
   const saved::Restarts& restarts = job.saved.restarts();
-  OfCluster cluster;
+  ClusterContext cluster;
   cluster.submitted = !job.user().empty();
   cluster.lost_node = root_cause.has_value() && IsLossOfNode(job, *root_cause);
   cluster.free_restarts = restarts.all() - restarts.counted();
   return DecideRestart(root_cause, job.policy,
-                       {restarts.counted_us(), got_on ? 0 : restarts.in_vain()}, survivors,
+                       {restarts.counted_us(), made_progress ? 0 : restarts.in_vain()}, survivors,
                        view.context.now, cluster);
 }
 
@@ -160,8 +166,8 @@ bool Job::AdvanceGathering() {
     case FormationDecision::kGiveUp:
       break;
   }
-  if (IsOwedNodes(view())) {
-    if (!std::exchange(live_.gives_back, true)) for_cluster_.gives_back.push_back(name_);
+  if (ClusterOwesNodes(view())) {
+    if (!std::exchange(volatile_.gives_back, true)) cluster_events_.gives_back.push_back(name_);
     return false;
   }
   const v1::Failure failure =
@@ -193,14 +199,14 @@ bool Job::AdvanceRunning() {
     return true;
   }
   if (AbsenceDeadline(view()) <= now) {
-    live_.suspicion.inquiry =
-        Inquire(state_.generation, live_.connections, "", context_.clock.now(), &out_);
-    live_.suspicion.inquiry->for_absent = true;
-    live_.suspicion.asked_for_absent = generation.number();
+    volatile_.suspects.diagnosis =
+        StartDiagnosis(state_.generation, volatile_.connections, "", context_.clock.now(), &out_);
+    volatile_.suspects.diagnosis->for_absent = true;
+    volatile_.suspects.asked_for_absent = generation.number();
   }
-  if (AdvanceSuspicion()) return true;
+  if (AdvanceDiagnosis()) return true;
   if (state_.policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && CanGrow(view())) {
-    const uint32_t size = state_.policy.SizeFor(live_.connections.ready());
+    const uint32_t size = state_.policy.SizeFor(volatile_.connections.ready());
     OrderStop(absl::StrCat("scale up to ", Count(size, "node")), std::nullopt);
     return true;
   }
@@ -208,7 +214,7 @@ bool Job::AdvanceRunning() {
 }
 
 bool Job::AdvanceStopping() {
-  if (context_.clock.now() >= TotalDeadline(view()) && !IsSettled(state_.generation)) {
+  if (context_.clock.now() >= TotalDeadline(view()) && !HasDecisiveCause(state_.generation)) {
     const v1::Failure failure = TotalTimeout(state_);
     OrderStop(failure.message(), failure);
   }
@@ -219,7 +225,8 @@ bool Job::AdvanceStopping() {
   if (context_.clock.now() < StopDeadline(view())) return false;
   std::vector<std::string> silent;
   for (const saved::Member& member : state_.generation.saved.members()) {
-    if (!member.lost() && !member.cleared() && live_.connections.Find(member.node()) != nullptr) {
+    if (!member.lost() && !member.cleared() &&
+        volatile_.connections.Find(member.node()) != nullptr) {
       silent.push_back(member.node());
     }
   }
@@ -227,12 +234,15 @@ bool Job::AdvanceStopping() {
     RemoveNode(node, v1::NODE_LOST, v1::NodeRemoved::DID_NOT_STOP,
                "it did not stop its workers in time",
                absl::DeadlineExceededError("this node did not stop its workers in time"));
-    for_cluster_.launchers_lost.emplace_back(name_, node);
+    cluster_events_.launchers_lost.emplace_back(name_, node);
   }
   return !silent.empty();
 }
 
 void Job::Form(const FormationDecision& decision) {
+  CADRE_CHECK(state_.phase() == v1::GATHERING && decision.kind == FormationDecision::kForm &&
+                  decision.size >= 1 && decision.size <= volatile_.connections.ready(),
+              "job ", name_, ": ", decision.size, " nodes");
   const std::vector<std::string> previous = NodesOfLastGeneration(state_);
   RankAssignment ranks =
       AssignRanks(ChooseCandidates(state_, ReadyNodes(view()), decision.size, previous), previous);
@@ -249,11 +259,13 @@ void Job::Form(const FormationDecision& decision) {
   formed->set_restart_count(state_.saved.restarts().all());
   formed->set_formed_us(context_.now.micros());
   out_.Commit(std::move(record));
+  CADRE_CHECK(state_.phase() == v1::RUNNING && state_.generation.nodes() == decision.size, "job ",
+              name_);
   out_.Note(absl::StrCat("generation ", state_.generation.number(), " forms with ",
                          Count(decision.size, "node"), ": ", decision.reason));
-  const std::string differ = NodesDiffer(state_);
+  const std::string differ = DescribeNodeDifferences(state_);
   if (!differ.empty()) out_.Note(differ);
-  live_.ordered_at = context_.clock.now();
+  volatile_.ordered_at = context_.clock.now();
   const std::vector<RolePlace> roles = RolePlaces(state_);
   for (uint32_t rank = 0; rank < state_.generation.nodes(); ++rank) {
     v1::ServerMessage message = out_.Message();
@@ -261,53 +273,60 @@ void Job::Form(const FormationDecision& decision) {
     SetRole(roles, rank, message.mutable_assign());
     out_.SendTo(state_.generation.member(rank).node(), std::move(message));
   }
-  Touch(true);
+  MarkDirty(true);
 }
 
 void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause) {
   const bool first = state_.phase() == v1::RUNNING;
+  // Reports of nodes lead here only with a node rank, which no node has in other phases
+  // (NodeRankOf()).
+  CADRE_CHECK(first || state_.phase() == v1::STOPPING, "job ", name_);
   v1::Record record;
   v1::StopOrdered* order = record.mutable_stop_ordered();
   order->set_generation(state_.generation.number());
   order->set_reason(reason);
   order->set_rejoin(first && state_.policy.in_place &&
-                    DecideNext(view(), root_cause, /*got_on=*/false).again);
+                    DecideNext(view(), root_cause, /*made_progress=*/false).again);
   if (root_cause.has_value()) {
     *order->mutable_root_cause() = *root_cause;
     order->mutable_root_cause()->set_unix_ms(context_.config.unix_ms_at_zero +
                                              context_.now.micros() / 1000);
-    order->set_unrelated(HasLastWord(*root_cause));
+    order->set_unrelated(IsDecisive(*root_cause));
   }
   order->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
+  CADRE_CHECK(state_.phase() == v1::STOPPING, "job ", name_);
   out_.Note(absl::StrCat(first ? "stopping generation " : "the cause of stopping generation ",
                          state_.generation.number(), first ? ": " : " is: ", reason));
-  Touch(true);
+  MarkDirty(true);
   if (!first) return;
-  live_.ordered_at = context_.clock.now();
-  live_.suspicion.inquiry.reset();
-  live_.suspicion.look.reset();
-  live_.suspicion.standstill.reset();
-  live_.suspicion.given_up.reset();
-  for (v1::Failure& victim : std::exchange(live_.suspicion.victims, {}).failures) {
+  volatile_.ordered_at = context_.clock.now();
+  volatile_.suspects.diagnosis.reset();
+  volatile_.suspects.probe.reset();
+  volatile_.suspects.standstill.reset();
+  volatile_.suspects.given_up.reset();
+  for (v1::Failure& victim : std::exchange(volatile_.suspects.victims, {}).failures) {
     if (state::IsOver(state_.generation.worker(victim.rank()))) continue;
-    victim.set_collateral(root_cause.has_value() && !HasLastWord(*root_cause));
+    victim.set_collateral(root_cause.has_value() && !IsDecisive(*root_cause));
     out_.Commit(WorkerEnded(state_, victim.rank(), victim, context_.now));
   }
-  live_.progress.EndGeneration(state_);
-  live_.store.End(
+  volatile_.progress.EndGeneration(state_);
+  volatile_.store.End(
       absl::StrCat("generation ", state_.generation.number(), " is being stopped: ", reason));
   SendStops(state_, /*at_once=*/false, out_);
 }
 
 void Job::RestartOrEnd() {
+  CADRE_CHECK(state_.phase() == v1::STOPPING && state_.generation.nodes_busy == 0, "job ", name_);
   const v1::Failure* failure = state_.generation.root_cause();
   const std::optional<v1::Failure> root_cause =
       failure == nullptr ? std::nullopt : std::make_optional(*failure);
-  const Course course = CourseOf(state_, live_.progress, context_.now);
-  const bool got_on = GotOn(course, state_.policy);
-  const RestartDecision decision = DecideNext(view(), root_cause, got_on);
+  const GenerationRun run = GenerationRunOf(state_, volatile_.progress, context_.now);
+  const bool made_progress = MadeProgress(run, state_.policy);
+  const RestartDecision decision = DecideNext(view(), root_cause, made_progress);
   if (!decision.again) {
+    // DecideRestart() goes on if nothing failed.
+    CADRE_CHECK(root_cause.has_value(), "job ", name_);
     const std::string message = decision.reason.empty()
                                     ? root_cause->message()
                                     : absl::StrCat(root_cause->message(), "; ", decision.reason);
@@ -320,11 +339,12 @@ void Job::RestartOrEnd() {
   began->set_not_before_us((context_.now + decision.delay).micros());
   began->set_at_us(context_.now.micros());
   began->set_counted(decision.counted);
-  began->set_got_on(got_on);
-  began->set_step(course.step.value_or(0));
+  began->set_got_on(made_progress);
+  began->set_step(run.step.value_or(0));
   out_.Commit(std::move(record));
+  CADRE_CHECK(state_.phase() == v1::GATHERING, "job ", name_);
   out_.Note(absl::StrCat("gathering again: ", decision.reason));
-  Touch(true);
+  MarkDirty(true);
 }
 
 void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
@@ -335,26 +355,26 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   record.mutable_job_ended()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("ended, ", rpc::PhaseName(outcome), message.empty() ? "" : ": ", message));
-  live_.ended_here = true;
-  live_.store.End(absl::StrCat("job ", name_, " has ended"));
-  live_.suspicion.inquiry.reset();
-  live_.suspicion.look.reset();
-  live_.suspicion.standstill.reset();
-  live_.suspicion.given_up.reset();
-  live_.suspicion.victims = {};
-  live_.progress.EndGeneration(state_);
-  live_.usage.End();
-  live_.connections.AwaitLeaving();
+  volatile_.ended_here = true;
+  volatile_.store.End(absl::StrCat("job ", name_, " has ended"));
+  volatile_.suspects.diagnosis.reset();
+  volatile_.suspects.probe.reset();
+  volatile_.suspects.standstill.reset();
+  volatile_.suspects.given_up.reset();
+  volatile_.suspects.victims = {};
+  volatile_.progress.EndGeneration(state_);
+  volatile_.usage.End();
+  volatile_.connections.BeginLeaving();
   const v1::ServerMessage finished = FinishedMessage(name_, view());
   out_.SendToAll(finished);
-  Touch(true);
+  MarkDirty(true);
 }
 
 void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once) {
-  // The root cause of a generation that is over settles nothing for a job that gathers again; it
-  // would have ended the job.
+  // HasDecisiveCause() is false in a job that gathers again: a final root cause of its last
+  // generation would have ended the job.
   if (state::HasEnded(state_.phase())) return;
-  if (IsSettled(state_.generation)) {
+  if (HasDecisiveCause(state_.generation)) {
     if (at_once && state_.phase() == v1::STOPPING) SendStops(state_, at_once, out_);
     return;
   }
@@ -362,7 +382,8 @@ void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause, 
   const std::string why = OneLine(reason, state::kMaxNodeTextBytes);
   const std::string text =
       absl::StrCat(preempted ? "preempted" : "cancelled", why.empty() ? "" : ": ", why);
-  // That a job was cancelled is said by the verdict's outcome; of a preempted one it is FAILED.
+  // That a job was cancelled is told by the verdict's outcome; for a preempted job the outcome is
+  // FAILED.
   v1::Failure failure = PlainFailure(cause, "", state_.generation.number(), preempted ? text : why);
   if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
   if (state_.phase() == v1::RUNNING || state_.phase() == v1::STOPPING) {
@@ -370,6 +391,173 @@ void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause, 
   }
   End(preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(),
       failure);
+}
+
+namespace {
+
+// Until then nothing fails because nodes do not join or start: they have a lease to find a server
+// that was restarted, or could send nothing for a while.
+MonoTime ReconnectGraceEnd(const JobView& view) {
+  return view.context.clock.reachable_since() + view.context.config.lease;
+}
+
+bool IsBeforeReachable(MonoTime moment, const JobView& view) {
+  return moment < view.context.clock.reachable_since();
+}
+
+}  // namespace
+
+MonoTime TotalDeadline(const JobView& view) {
+  return view.context.clock.FromRecord(view.job.saved.times().created_us()) +
+         view.job.policy.total_timeout;
+}
+
+MonoTime StartDeadline(const JobView& view) {
+  const MonoTime ordered = view.volatile_state.ordered_at;
+  const MonoTime until = ordered + view.job.policy.start_timeout;
+  return IsBeforeReachable(ordered, view) ? std::max(until, ReconnectGraceEnd(view)) : until;
+}
+
+MonoTime StopDeadline(const JobView& view) {
+  return view.volatile_state.ordered_at + view.job.policy.stop_grace +
+         view.context.config.stop_margin;
+}
+
+MonoTime AbsenceDeadline(const JobView& view) {
+  const Suspects& suspects = view.volatile_state.suspects;
+  const bool asks = AllStarted(view.job.generation) && !suspects.diagnosis.has_value() &&
+                    suspects.asked_for_absent != view.job.generation.number() &&
+                    AwaitsProgressAfterRejoin(view);
+  return asks ? StartDeadline(view) : MonoTime::Never();
+}
+
+MonoTime PhaseDeadline(const JobView& view) {
+  const Suspects& suspects = view.volatile_state.suspects;
+  switch (view.job.phase()) {
+    case v1::GATHERING:
+      return std::min(
+          TotalDeadline(view),
+          DecideFormation(GatheringOf(view), view.job.policy, view.context.clock.now()).again_at);
+    case v1::RUNNING:
+      return std::min(
+          {TotalDeadline(view),
+           AllStarted(view.job.generation) ? MonoTime::Never() : StartDeadline(view),
+           AbsenceDeadline(view),
+           suspects.diagnosis.has_value() ? suspects.diagnosis->deadline : MonoTime::Never(),
+           suspects.probe.has_value() ? suspects.probe->deadline : MonoTime::Never(),
+           suspects.given_up.has_value() ? suspects.given_up->fails_at : MonoTime::Never(),
+           suspects.victims.failures.empty() || suspects.diagnosis.has_value()
+               ? MonoTime::Never()
+               : suspects.victims.fails_at});
+    case v1::STOPPING:
+      return HasDecisiveCause(view.job.generation)
+                 ? StopDeadline(view)
+                 : std::min(StopDeadline(view), TotalDeadline(view));
+    default:
+      return MonoTime::Never();
+  }
+}
+
+bool AllStarted(const state::Generation& generation) {
+  return generation.started == generation.world_size();
+}
+
+bool HasDecisiveCause(const state::Generation& generation) {
+  return generation.root_cause() != nullptr && IsDecisive(*generation.root_cause());
+}
+
+bool AwaitsProgressAfterRejoin(const JobView& view) {
+  const auto& generations = view.job.saved.timeline().generations();
+  return !generations.empty() && generations.rbegin()->rejoined() > 0 &&
+         view.volatile_state.progress.FirstProgressUs(view.job.generation.number()) == 0;
+}
+
+bool CanGrow(const JobView& view) {
+  return view.job.generation.succeeded == 0 &&
+         view.job.policy.SizeFor(view.volatile_state.connections.ready()) >
+             view.job.generation.nodes();
+}
+
+bool MayAskForCheckpoint(const state::Job& job) {
+  // Workers that can rejoin lose nothing by a stop, and are not asked to leave.
+  return job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT && !job.policy.in_place &&
+         AllStarted(job.generation) && job.generation.nodes() < job.policy.target();
+}
+
+bool WantsCheckpoint(const JobView& view) {
+  return view.job.phase() == v1::RUNNING && MayAskForCheckpoint(view.job) && CanGrow(view);
+}
+
+bool KnowsExpectedNodes(const state::Job& job) {
+  return !job.saved.expected_nodes().empty() &&
+         (job.user().empty() || job.saved.generations() == 0);
+}
+
+bool ClusterOwesNodes(const JobView& view) {
+  const state::Job& job = view.job;
+  if (job.user().empty() || job.saved.generations() == 0) return false;
+  // A job that has declared a node unfit is owed nothing: it is never placed there again, and
+  // enough other nodes may never come.
+  const auto& avoided = job.saved.submission().avoided();
+  if (std::any_of(avoided.begin(), avoided.end(),
+                  [](const v1::AvoidedNode& node) { return node.unfit(); })) {
+    return false;
+  }
+  const auto& allocations = view.context.state.cluster.allocations;
+  const auto has = std::count_if(allocations.begin(), allocations.end(), [&](const auto& one) {
+    return one.second.part().job() == job.name() && !one.second.taken_back();
+  });
+  return job.policy.SizeFor(static_cast<uint32_t>(has)) == 0;
+}
+
+Gathering GatheringOf(const JobView& view) {
+  const state::Job& job = view.job;
+  const NodeConnections& connections = view.volatile_state.connections;
+  const step::LeaseClock& clock = view.context.clock;
+  Gathering gathering;
+  gathering.present = connections.ready();
+  // Other nodes only replace those that are lost.
+  if (job.policy.scale_up == v1::ElasticPolicy::NEVER && job.generation.nodes() > 0) {
+    gathering.most = job.generation.nodes();
+  }
+  gathering.since = clock.FromRecord(job.saved.times().gathering_us());
+  gathering.granted = view.volatile_state.granted_at;
+  if (IsBeforeReachable(gathering.since, view)) {
+    gathering.since = std::max(gathering.since, ReconnectGraceEnd(view) + -job.policy.join_timeout);
+  }
+  gathering.not_before = clock.FromRecord(job.saved.times().not_before_us());
+  // Earlier members have the settle window to reconnect to a restarted server.
+  gathering.last_join =
+      std::max(clock.FromRecord(job.saved.times().last_join_us()), clock.reachable_since());
+  for (const saved::Member& member : job.generation.saved.members())
+    gathering.survivors += !member.lost();
+  // Searched one by one only if all may be there, so that gathering of a large job takes linear
+  // time.
+  gathering.survivors_in =
+      connections.ready() >= gathering.survivors &&
+      std::all_of(
+          job.generation.saved.members().begin(), job.generation.saved.members().end(),
+          [&](const saved::Member& m) { return m.lost() || connections.IsReady(m.node()); });
+  if (KnowsExpectedNodes(job) &&
+      connections.ready() >= static_cast<size_t>(job.saved.expected_nodes_size())) {
+    std::set<std::string> here;
+    for (const std::string& name : ReadyNodes(view)) {
+      here.insert(name);
+      here.insert(job.nodes.at(name).node().host());
+    }
+    gathering.all_expected =
+        std::all_of(job.saved.expected_nodes().begin(), job.saved.expected_nodes().end(),
+                    [&here](const std::string& name) { return here.count(name) != 0; });
+  }
+  return gathering;
+}
+
+std::vector<std::string> ReadyNodes(const JobView& view) {
+  std::vector<std::string> ready;
+  for (const auto& [name, node] : view.job.nodes) {
+    if (view.volatile_state.connections.IsReady(name)) ready.push_back(name);
+  }
+  return ready;
 }
 
 }  // namespace cadre::job

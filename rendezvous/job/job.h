@@ -1,5 +1,5 @@
-// One job: what is durable of it, how its nodes are connected, and what happens to it. Pure; one
-// thread.
+// Job: one job, with its durable state, the connections of its nodes, and what happens to it. Pure;
+// one thread.
 //
 //   QUEUED ──granted──▶ GATHERING ──formed──▶ RUNNING ──stop ordered──▶ STOPPING
 //                         ▲  │                   │                         │  │
@@ -9,52 +9,78 @@
 // clang-format off
 //   event            QUEUED  GATHERING     RUNNING                  STOPPING                 ended
 //   node joins       -       may form      spare; may grow          spare                    refused (*)
-//   node comes back  -       may form      told what it missed      told to stop             told the end
+//   node reconnects  -       may form      sent what it missed      sent Stop                verdict
 //   node is lost     -       one fewer     stop                     may be the root cause    forgotten
 //   worker started   -       -             counted                  -                        -
 //   worker exited    -       -             failed, or has saved     counted                  -
 //                                          for more nodes: stop;
-//                                          lost another one: wait
+//                                          lost another rank: wait
 //                                          for that one's end;
 //                                          all have succeeded: ended
-//   worker gave up   -       -             stop, where nobody else  -                        -
-//                                          is to blame
-//   node stopped     -       may form      stop, where an exit is   last one: restart, end   -
-//                                          unreported
-//   worker remains   -       -             stop; its node is out    its node is out until    -
-//                                                                   it has stopped
+//   worker gave up   -       -             stop, unless another     -                        -
+//                                          worker is to blame
+//   node stopped     -       may form      stop, if an exit was     last one: restart, end   -
+//                                          not reported
+//   worker remains,  -       -             stop; its node is out    its node is out until    -
+//   as SIGKILL does                                                 it has stopped
+//   not end it
 //   progress         -       -             shown                    -                        -
 //   evidence         -       -             of a hang: stop, once    -                        -
-//                                          enough of it; of a
+//                                          there is enough; of a
 //                                          standstill: shown
-//   store call       no      no            carried out              no                       no
+//   store call       error   error         carried out              error                    error
 //   cancel           ended   ended         stop                     changes the reason (+)   -
 //   granted          becomes GATHERING     -                        -                        -
-//   no part is left  -       QUEUED, where it has never begun                                -
+//   no allocation    -       QUEUED, if it has never begun                                   -
+//   is left
 //   cannot begin     ended   ended         -                        -                        -
-//   launcher ended   -       why its node is lost, if it is                                  -
+//   launcher ended   -       the reason if its node is lost                                  -
 //   deadline: total  -       ended         stop                     changes the reason (+)   -
-//             join   -       ended; where  -                        -                        -
-//                            the cluster
-//                            owes it nodes:
+//             join   -       ended; if the -                        -                        -
+//                            cluster owes
+//                            it nodes:
 //                            gives back
 //                            the others
-//             start  -       -             stop; or, of those who   -                        -
+//             start  -       -             stop; or, if workers     -                        -
 //                                          went on in their
-//                                          processes: who is absent?
+//                                          processes: find out
+//                                          which one is absent
 //             stop   -       -             -                        nodes are lost           -
 //   (*) unless no node is connected any more: then the name begins a new run.
-//   (+) where no cancel, preemption or total deadline has settled it (HasLastWord).
+//   (+) unless a cancel, preemption or total deadline has settled it (IsDecisive).
 // clang-format on
 //
-// A stopped generation is followed by another where the restart policy says so (restart.h). What is
-// durable changes by records alone: a handler commits one, state::Apply changes the state at once
-// (rendezvous/state/apply_job.cc, apply_generation.cc) and Touch asks the core for an Advance at
-// the end of the step. So what follows from a change, such as forming a generation when the last
-// node has come or has stopped, is decided in Advance, and no handler calls it.
+// A message of a node arrives at Job::OnMessage (job.cc), which passes it on. By the field of
+// v1::NodeMessage:
+//   join              Join                 membership.cc
+//   leave             RemoveNode           membership.cc
+//   renew             OnMessage            job.cc; leases run out in EndLeases, membership.cc
+//   cancel            Cancel               generation.cc
+//   store             OnStoreCall          job.cc, then JobStore::Execute, job_store.cc
+//   worker_started    OnWorkerStarted      worker_reports.cc   (#)
+//   worker_exited     OnWorkerExited       worker_reports.cc   (#)
+//   worker_gave_up    OnWorkerGaveUp       worker_reports.cc   (#)
+//   worker_remains    OnUnkillableWorker   membership.cc       (#)
+//   node_stopped      OnNodeStopped        worker_reports.cc   (#); of an older generation:
+//                     OnOldWorkersStopped  membership.cc       (#)
+//   evidence          OnEvidence           hang_diagnosis.cc   (#)
+//   imports, progress OnGenerationMessage  worker_reports.cc
+//   (#) by way of OnGenerationMessage, which checks of which generation the message is.
+//
+// Decisions are free functions: whether a generation forms (formation_decision.h), when something
+// is due (generation.h), what a failure is called (failure.h), whether a restart follows
+// (restart_decision.h), and which rank is to blame for a hang (hang_diagnosis.h, culprit.h). What
+// comes of them goes out through JobOutbox (job_outbox.h): records (job_records.h), messages
+// (orders.h, verdict.h) and notes.
+//
+// Durable state changes only by records: a handler commits one, state::Apply changes the state at
+// once (rendezvous/state/apply.cc), and MarkDirty() makes the core call Advance() at the end of the
+// step. What follows from a change, such as forming a generation when the last node has joined or
+// has stopped, is decided in Advance(); no handler calls it.
 #ifndef CADRE_RENDEZVOUS_JOB_JOB_H_
 #define CADRE_RENDEZVOUS_JOB_JOB_H_
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -68,81 +94,93 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "proto/store.pb.h"
-#include "rendezvous/job/connections.h"
-#include "rendezvous/job/deadlines.h"
-#include "rendezvous/job/live.h"
+#include "rendezvous/job/generation.h"
+#include "rendezvous/job/job_outbox.h"
+#include "rendezvous/job/node_connections.h"
+#include "rendezvous/job/volatile_state.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
 
 namespace cadre::job {
 
-// What a job waits for in the cluster at a moment of the host's clock; empty: nothing.
+// Returns what a job waits for in the cluster at a host time; empty if nothing.
 using ClusterWaits = std::function<std::string(const state::Job& job, MonoTime at)>;
 
-// What the cluster is to hear of jobs.
-struct ForCluster {
-  // Jobs that were submitted, or were once and have ended.
+// Events of jobs that the cluster has not processed yet.
+struct ClusterEvents {
+  // Jobs that were submitted, and submitted jobs that have ended.
   std::vector<std::string> changed;
-  // By job and node: launchers that were connected and given up: they may still run.
+  // Launchers, by job and node, that were connected and were given up: they may still run.
   std::vector<std::pair<std::string, std::string>> launchers_lost;
-  // Jobs that want their nodes only together with others that they lack.
+  // Jobs that give back their nodes until they can get all that they need.
   std::vector<std::string> gives_back;
 };
 
 class Job {
  public:
-  // The job is in the state, and stays there as long as this.
+  // The state must hold the job for as long as this object exists.
   Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits,
-      ForCluster* for_cluster);
+      ClusterEvents* cluster_events);
   Job(const Job&) = delete;
 
-  View view() const { return {state_, live_, context_}; }
+  JobView view() const { return {state_, volatile_, context_}; }
 
-  // The server began with the job in its state.
+  // ---- job.cc: events arrive, and each step ends.
+
+  // Called when the server begins with the job in its state.
   void Restore();
-  // Nodes without a stream have a whole lease to come back: nobody could before.
-  void AwaitAbsent();
-
-  // A stream's first message. `message` is valid, and its launcher the cluster's if it has to be.
-  void Join(StreamId stream, const v1::NodeMessage& message);
-  // A node with the same name came with another spec.
-  void Refused(const std::string& why);
-  // A later message.
-  void Said(const std::string& node, const v1::NodeMessage& message);
-  void StreamClosed(const std::string& node);
-  void StoreCalled(const keyspace::Asker& asker, const v1::StoreRequest& request);
-  void CallDropped(CallId call);
-  // `cause`: CANCELLED or PREEMPTED. `at_once`: who still stops does so without the rest of the
-  // grace, which a server that begins anew forgets.
-  void Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once);
-  // It has one more node of the cluster.
-  void Granted();
-  // The job's launcher there ended unasked.
-  void LauncherEnded(const std::string& node, const std::string& how);
-  // The job has never begun and cannot: now (`try_later`), or ever.
-  void CannotBegin(const std::string& why, bool try_later);
-  // Nodes whose leases are over are lost.
-  void EndLeases();
-  // Decides all that follows from what happened and from time, and says what has changed.
+  // Gives nodes without a stream a whole lease to reconnect, since the server has admitted none for
+  // a while.
+  void ExtendAbsentLeases();
+  // Handles a message of a node that has joined.
+  void OnMessage(const std::string& node, const v1::NodeMessage& message);
+  void OnStreamClosed(const std::string& node);
+  void OnStoreCall(const keyspace::Requester& requester, const v1::StoreRequest& request);
+  void OnStoreCallDropped(CallId call);
+  // Called when a node was refused because its spec differs from the job's.
+  void OnNodeRefused(const std::string& why);
+  // Called when the job has got one more node of the cluster.
+  void OnNodeGranted();
+  // Called when the job's launcher there ended without being told to.
+  void OnLauncherEnded(const std::string& node, const std::string& how);
+  // Called when the job, which has never begun, cannot begin at present (`try_later`) or at all.
+  void OnCannotBegin(const std::string& why, bool try_later);
+  // Marks that the job must be advanced. `status_changed`: the status that its nodes are shown has
+  // changed.
+  void MarkDirty(bool status_changed);
+  // Decides what follows from events and time, and sends the status if it has changed.
   void Advance();
-  // Something happened after which it is to be advanced. `changed`: what its nodes are shown has.
-  void Touch(bool changed);
+
+  // ---- membership.cc: nodes join, leave and are lost.
+
+  // Handles a stream's first message. `message` must be valid, and if the job was submitted its
+  // launcher one of the cluster's.
+  void Join(StreamId stream, const v1::NodeMessage& message);
+  // Removes nodes whose leases have run out.
+  void EndLeases();
+
+  // ---- generation.cc: generations form, run, stop and end.
+
+  // `cause` is CANCELLED or PREEMPTED. `at_once`: nodes that are still stopping get no further
+  // grace; a restarted server does not know that any more.
+  void Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once);
 
  private:
-  // membership.cc: nodes come, go and are lost.
+  // ---- membership.cc
   bool MayJoin(StreamId stream, const v1::Join& join);
   void Admit(StreamId stream, const v1::NodeMessage& message);
   void Resume(StreamId stream, const v1::NodeMessage& message);
   void Attach(StreamId stream, const v1::Join& join);
-  void OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
-  // SIGKILL does not end a worker there, as the failure says: the generation ends without the node,
-  // which takes part in none until it has stopped. One of the cluster is given up for another.
-  void NodeRemains(v1::Failure failure);
-  // Takes the node out of the job and, where its workers are missed, stops the others.
+  void OnOldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
+  // Called when SIGKILL does not end a worker, as `failure` describes: the generation ends without
+  // the node, which takes part in none until it has stopped. A node of the cluster is given up for
+  // another.
+  void OnUnkillableWorker(v1::Failure failure);
+  // Removes the node from the job and stops the generation if its workers are missed.
   void RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
                   const std::string& reason, absl::Status close);
 
-  // generation.cc: generations form, run, stop and end. Each returns whether something changed.
+  // ---- generation.cc. The Advance functions return whether something changed.
   bool AdvancePhase();
   bool AdvanceGathering();
   bool AdvanceRunning();
@@ -154,28 +192,36 @@ class Job {
   void End(v1::JobPhase outcome, int exit_status, const std::string& message,
            const std::optional<v1::Failure>& root_cause);
 
-  // worker_events.cc: nodes tell of their workers.
-  void GenerationSaid(const std::string& node, const v1::NodeMessage& message);
-  void WorkerStarted(const saved::Member& member, const v1::WorkerStarted& started);
-  void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
-  void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
-  void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
-  void EvidenceCame(const saved::Member& member, const v1::NodeEvidence& evidence);
+  // ---- worker_reports.cc: nodes report on their workers.
+  // Handles a message about a generation's workers; it may be an old generation.
+  void OnGenerationMessage(const std::string& node, const v1::NodeMessage& message);
+  void OnWorkerStarted(const saved::Member& member, const v1::WorkerStarted& started);
+  void OnWorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
+  void OnWorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
+  void OnNodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
   void FailWorker(const v1::Failure& failure);
-  void EndInquiry();
-  void EndLook();
-  // Of the victims, which no rank explains that failed for a reason of its own.
+
+  // ---- hang_diagnosis.cc: nodes are asked where their workers are, and a rank is found to blame.
+  void OnEvidence(const saved::Member& member, const v1::NodeEvidence& evidence);
+  // Returns whether the generation was stopped because of its suspects.
+  bool AdvanceDiagnosis();
+  void EndDiagnosis();
+  void EndProbe();
+  // Fails the generation because of the victims, when no rank has failed for a reason of its own.
   void FailVictims(const std::vector<v1::RankEvidence>& others);
-  bool AdvanceSuspicion();
 
   const std::string name_;
   step::Context& context_;
   const state::Job& state_;
   const ClusterWaits& cluster_waits_;
-  ForCluster& for_cluster_;
-  Live live_;
-  Outbox out_;
+  ClusterEvents& cluster_events_;
+  VolatileState volatile_;
+  JobOutbox out_;
 };
+
+// Returns OK if the invariants of a job between two steps hold, or INTERNAL naming the job and what
+// does not hold. In job.cc.
+absl::Status CheckJob(const std::string& name, const JobView& view);
 
 }  // namespace cadre::job
 

@@ -7,38 +7,38 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "rendezvous/job/invariants.h"
-#include "rendezvous/job/report.h"
-#include "rendezvous/state/limits.h"
+#include "rendezvous/job/job.h"
+#include "rendezvous/job/verdict.h"
 #include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
-#include "rendezvous/state/store_records.h"
-#include "rpc/job_phase.h"
+#include "rendezvous/state/records.h"
+#include "rendezvous/state/state_limits.h"
+#include "rpc/job_progress.h"
 
 namespace cadre::job {
 namespace {
 
-// Jobs that have not ended: of all, of one user, and of administrators that `cadre run` begins. No
-// user keeps others out alone.
-constexpr size_t kMaxLiveJobs = 10000;
-constexpr size_t kMaxLiveJobsOfUser = 1000;
-constexpr size_t kMaxLiveJobsOfNobody = kMaxLiveJobs / 2;
-// A submitted spec travels to its nodes together with others' in messages of 1 MiB.
+// Limits of jobs that have not ended: of all, of one user, and of jobs that administrators begin
+// with `cadre run`. So no user alone can keep others out.
+constexpr size_t kMaxUnendedJobs = 10000;
+constexpr size_t kMaxUnendedJobsOfUser = 1000;
+constexpr size_t kMaxUnendedJobsOfAdministrators = kMaxUnendedJobs / 2;
+// A submitted spec is sent to its nodes together with others in messages of 1 MiB.
 constexpr size_t kMaxSubmittedSpecBytes = 512 << 10;
 
 absl::Status TooManyOf(const std::string& user) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("user ", user, " has ", kMaxLiveJobsOfUser,
+      absl::StrCat("user ", user, " has ", kMaxUnendedJobsOfUser,
                    " jobs that have not ended, and may have no more at once; wait for some to "
                    "end, or cancel them"));
 }
 
-// "63.9 MiB".
+// Formats a size like "63.9 MiB".
 std::string Mebibytes(size_t bytes) {
   return absl::StrFormat("%.4g MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Whether a job with this spec may come beside those that have not ended.
+// Checks that a job with this spec may be added to those that have not ended.
 absl::Status CheckSpecBytes(const v1::JobSpec& spec, const std::string& owner,
                             const state::JobsByUser& jobs) {
   const size_t more = spec.ByteSizeLong();
@@ -68,20 +68,22 @@ const Job* Jobs::Find(const std::string& name) const {
 
 void Jobs::Add(const std::string& name) {
   Remove(name);
-  jobs_.try_emplace(name, name, &context_, &cluster_waits_, &for_cluster_);
+  jobs_.try_emplace(name, name, &context_, &cluster_waits_, &cluster_events_);
 }
 
 void Jobs::Remove(const std::string& name) {
   const auto found = jobs_.find(name);
   if (found == jobs_.end()) return;
   Entry& entry = found->second;
-  for (const auto& [node, connection] : entry.job.view().live.connections.all()) {
+  for (const auto& [node, connection] : entry.job.view().volatile_state.connections.all()) {
     if (!connection.stream.has_value()) continue;
-    context_.out.Close(*connection.stream, absl::UnavailableError("the job is long over"));
+    context_.out.Close(
+        *connection.stream,
+        absl::UnavailableError("the job ended long ago, and the server has dropped it"));
   }
   SetTimer(name, MonoTime::Never(), &entry.lease, &leases_);
   SetTimer(name, MonoTime::Never(), &entry.deadline, &deadlines_);
-  touched_.erase(name);
+  dirty_.erase(name);
   jobs_.erase(found);
 }
 
@@ -90,15 +92,15 @@ void Jobs::With(const std::string& name, Action action) {
   const auto found = jobs_.find(name);
   CADRE_CHECK(found != jobs_.end(), "no job ", name);
   Entry& entry = found->second;
-  const View view = entry.job.view();
+  const JobView view = entry.job.view();
   const bool had_ended = state::HasEnded(view.job.phase());
   action(entry.job);
   if (!had_ended && state::HasEnded(view.job.phase()) && !view.job.user().empty())
-    for_cluster_.changed.push_back(name);
-  if (view.live.touched) touched_.insert(name);
-  SetTimer(name, view.live.connections.NextTimer(), &entry.lease, &leases_);
-  SetTimer(name, view.live.deadline, &entry.deadline, &deadlines_);
-  for (const std::string& forgotten : context_.out.TakeForgotten()) Remove(forgotten);
+    cluster_events_.changed.push_back(name);
+  if (view.volatile_state.dirty) dirty_.insert(name);
+  SetTimer(name, view.volatile_state.connections.NextTimer(), &entry.lease, &leases_);
+  SetTimer(name, view.volatile_state.deadline, &entry.deadline, &deadlines_);
+  for (const std::string& dropped : context_.out.TakeDroppedJobs()) Remove(dropped);
 }
 
 void Jobs::SetTimer(const std::string& name, MonoTime at, MonoTime* timer, Timers* timers) {
@@ -114,20 +116,21 @@ void Jobs::Restore() {
   }
 }
 
-void Jobs::AwaitAbsent() {
+void Jobs::ExtendAbsentLeases() {
   for (const auto& [name, state] : context_.state.jobs) {
-    if (!state::HasEnded(state.phase())) With(name, [](Job& job) { job.AwaitAbsent(); });
+    if (!state::HasEnded(state.phase())) With(name, [](Job& job) { job.ExtendAbsentLeases(); });
   }
 }
 
 absl::Status Jobs::CheckJoin(const v1::NodeMessage& message) const {
   const v1::Join& join = message.join();
   RETURN_IF_ERROR(state::CheckJoin(join));
-  // The job was submitted with its spec. Whether it has the part, the cluster says.
+  // The launcher of an allocation brings no spec, as its job was submitted with one.
+  // cluster::CheckLauncher() checks the allocation itself.
   if (join.part() != 0) return absl::OkStatus();
   if (!join.has_spec()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("node ", join.node(), " brings no spec and names no part of a submitted job"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "node ", join.node(), " sent no job spec, and names no allocation of a submitted job"));
   }
   RETURN_IF_ERROR(state::CheckSpec(join.spec()));
   const std::string& name = join.spec().name();
@@ -141,15 +144,15 @@ bool Jobs::IsOfEndedJob(const v1::NodeMessage& message) const {
   const Job* job = Find(message.job());
   if (job == nullptr || !state::HasEnded(job->view().job.phase())) return false;
   if (message.generation() != 0) return true;
-  if (context_.config.runs_once && job->view().live.ended_here) return true;
+  if (context_.config.runs_once && job->view().volatile_state.ended_here) return true;
   const auto& nodes = job->view().job.nodes;
   const auto node = nodes.find(message.join().node());
   return node != nodes.end() && node->second.node().incarnation() == message.incarnation();
 }
 
 void Jobs::Join(StreamId stream, const v1::NodeMessage& message) {
-  // A part's job is here. One that was away when its job ended, or the server was, must not begin
-  // it anew.
+  // The job of an allocation exists already. A node that was disconnected when its job ended, or
+  // while the server was away, must not start another run of the job.
   const bool brings_job = message.join().part() == 0 && !IsOfEndedJob(message);
   if (brings_job && !Prepare(stream, message.join())) return;
   With(message.job(), [&](Job& job) { job.Join(stream, message); });
@@ -173,25 +176,27 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
     const absl::Status same = state::CheckSameJob(job->view().job.saved.spec(), join.spec());
     if (same.ok()) return true;
     With(name, [&](Job& refusing) {
-      refusing.Refused(absl::StrCat("node ", OneLine(join.node(), state::kMaxNodeTextBytes),
-                                    " was refused: ", same.message()));
+      refusing.OnNodeRefused(absl::StrCat("node ", OneLine(join.node(), state::kMaxNodeTextBytes),
+                                          " was refused: ", same.message()));
     });
     return reject(same.code(), std::string(same.message()));
   }
-  if (job != nullptr && job->view().live.connections.open() > 0) {
+  if (job != nullptr && job->view().volatile_state.connections.open() > 0) {
     return reject(absl::StatusCode::kFailedPrecondition,
                   absl::StrCat("job ", name, " has ", EndText(job->view().job.saved.verdict()),
                                "; its last nodes are still leaving"));
   }
   const state::State& state = context_.state;
   const std::string& user = join.caller().user();
-  const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs;
-  if (full || (user.empty() && state.by_user.Live("") >= kMaxLiveJobsOfNobody)) {
-    return reject(absl::StatusCode::kResourceExhausted,
-                  absl::StrCat("the server has ", full ? kMaxLiveJobs : kMaxLiveJobsOfNobody,
-                               full ? " jobs already" : " jobs already that nobody submitted"));
+  const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxUnendedJobs;
+  if (full || (user.empty() && state.by_user.NotEnded("") >= kMaxUnendedJobsOfAdministrators)) {
+    return reject(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat(
+            "the server has ", full ? kMaxUnendedJobs : kMaxUnendedJobsOfAdministrators,
+            full ? " jobs already" : " jobs already that administrators began with cadre run"));
   }
-  if (!user.empty() && state.by_user.Live(user) >= kMaxLiveJobsOfUser) {
+  if (!user.empty() && state.by_user.NotEnded(user) >= kMaxUnendedJobsOfUser) {
     const absl::Status many = TooManyOf(user);
     return reject(many.code(), many.message());
   }
@@ -211,7 +216,7 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
 void Jobs::Create(saved::Job job) {
   const absl::Time created = absl::FromUnixMillis(context_.config.unix_ms_at_zero) +
                              absl::Microseconds(context_.now.micros());
-  // As JobStatus has it.
+  // The format of JobStatus.
   job.set_run(absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone()));
   saved::JobTimes* times = job.mutable_times();
   times->set_created_us(context_.now.micros());
@@ -225,15 +230,16 @@ void Jobs::Create(saved::Job job) {
   Add(name);
 }
 
-void Jobs::Said(const std::string& name, const std::string& node, const v1::NodeMessage& message) {
-  With(name, [&](Job& job) { job.Said(node, message); });
+void Jobs::OnNodeMessage(const std::string& name, const std::string& node,
+                         const v1::NodeMessage& message) {
+  With(name, [&](Job& job) { job.OnMessage(node, message); });
 }
 
-void Jobs::StreamClosed(const std::string& name, const std::string& node) {
-  With(name, [&](Job& job) { job.StreamClosed(node); });
+void Jobs::OnStreamClosed(const std::string& name, const std::string& node) {
+  With(name, [&](Job& job) { job.OnStreamClosed(node); });
 }
 
-void Jobs::StoreCalled(CallId call, const v1::StoreRequest& request) {
+void Jobs::OnStoreCall(CallId call, const v1::StoreRequest& request) {
   if (Find(request.job()) == nullptr) {
     const std::string why =
         absl::StrCat("no job ", OneLine(request.job(), state::kMaxJobNameBytes));
@@ -241,11 +247,13 @@ void Jobs::StoreCalled(CallId call, const v1::StoreRequest& request) {
         call, state::ToProto(keyspace::ErrorReply(request.client(), request.request_id(),
                                                   absl::StatusCode::kNotFound, why)));
   }
-  With(request.job(), [&](Job& job) { job.StoreCalled(keyspace::Asker{call.value, ""}, request); });
+  With(request.job(), [&](Job& job) {
+    job.OnStoreCall(keyspace::Requester{call.value, ""}, request);
+  });
 }
 
-void Jobs::CallDropped(const std::string& name, CallId call) {
-  With(name, [&](Job& job) { job.CallDropped(call); });
+void Jobs::OnStoreCallDropped(const std::string& name, CallId call) {
+  With(name, [&](Job& job) { job.OnStoreCallDropped(call); });
 }
 
 void Jobs::Cancel(const std::string& name, const std::string& reason, int signal,
@@ -264,20 +272,21 @@ void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::s
   job.mutable_submission()->set_request_id(request_id);
   Create(std::move(job));
   context_.out.Note(spec.name(), absl::StrCat("submitted by ", user));
-  With(spec.name(), [](Job& job) { job.Touch(true); });
-  for_cluster_.changed.push_back(spec.name());
+  With(spec.name(), [](Job& job) { job.MarkDirty(true); });
+  cluster_events_.changed.push_back(spec.name());
 }
 
-void Jobs::Granted(const std::string& name) {
-  With(name, [](Job& job) { job.Granted(); });
+void Jobs::OnNodeGranted(const std::string& name) {
+  With(name, [](Job& job) { job.OnNodeGranted(); });
 }
 
-void Jobs::LauncherEnded(const std::string& name, const std::string& node, const std::string& how) {
-  With(name, [&](Job& job) { job.LauncherEnded(node, how); });
+void Jobs::OnLauncherEnded(const std::string& name, const std::string& node,
+                           const std::string& how) {
+  With(name, [&](Job& job) { job.OnLauncherEnded(node, how); });
 }
 
-void Jobs::CannotBegin(const std::string& name, const std::string& why, bool try_later) {
-  With(name, [&](Job& job) { job.CannotBegin(why, try_later); });
+void Jobs::OnCannotBegin(const std::string& name, const std::string& why, bool try_later) {
+  With(name, [&](Job& job) { job.OnCannotBegin(why, try_later); });
 }
 
 void Jobs::EndLeases() {
@@ -292,11 +301,11 @@ void Jobs::EndLeases() {
 void Jobs::Advance() {
   for (auto next = deadlines_.begin();
        next != deadlines_.end() && next->first <= context_.clock.now(); ++next) {
-    touched_.insert(next->second);
+    dirty_.insert(next->second);
   }
-  while (!touched_.empty()) {
-    const std::string name = *touched_.begin();
-    touched_.erase(touched_.begin());
+  while (!dirty_.empty()) {
+    const std::string name = *dirty_.begin();
+    dirty_.erase(dirty_.begin());
     With(name, [](Job& job) { job.Advance(); });
   }
 }
@@ -312,7 +321,9 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
                                                    kMaxSubmittedSpecBytes));
   }
   if (user.empty() || user.size() > state::kMaxNodeTextBytes || HasControlCharacters(user)) {
-    return absl::InvalidArgumentError(absl::StrCat("user ", Quoted(user), " is no user's name"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("user name ", Quoted(user), " is not valid: it must be 1 to ",
+                     state::kMaxNodeTextBytes, " bytes without control characters"));
   }
   if (!context_.config.only_job.empty()) {
     return absl::FailedPreconditionError(
@@ -321,25 +332,25 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
   }
   const Job* known = Find(name);
   if (known != nullptr && !state::HasEnded(known->view().job.phase())) {
-    return absl::AlreadyExistsError(absl::StrCat("job ", name, " is here already (",
+    return absl::AlreadyExistsError(absl::StrCat("job ", name, " exists already (",
                                                  rpc::PhaseName(known->view().job.phase()),
                                                  "); take another name, or cancel it"));
   }
   const state::State& state = context_.state;
   const bool leaving =
-      (known != nullptr && known->view().live.connections.open() > 0) ||
-      std::any_of(state.cluster.parts.begin(), state.cluster.parts.end(),
-                  [&](const auto& part) { return part.second.part().job() == name; });
+      (known != nullptr && known->view().volatile_state.connections.open() > 0) ||
+      std::any_of(state.cluster.allocations.begin(), state.cluster.allocations.end(),
+                  [&](const auto& one) { return one.second.part().job() == name; });
   if (leaving) {
     return absl::AlreadyExistsError(absl::StrCat(
         "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
   }
   const std::string owner(user);
-  if (state.by_user.Live(owner) >= kMaxLiveJobsOfUser) return TooManyOf(owner);
+  if (state.by_user.NotEnded(owner) >= kMaxUnendedJobsOfUser) return TooManyOf(owner);
   RETURN_IF_ERROR(CheckSpecBytes(spec, owner, state.by_user));
-  if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
+  if (state.jobs.size() - state.ended_jobs.size() >= kMaxUnendedJobs) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
+        absl::StrCat("the server has ", kMaxUnendedJobs, " jobs already"));
   }
   return absl::OkStatus();
 }
@@ -352,7 +363,7 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
   if (!state::HasEnded(job.phase())) {
     absl::StrAppend(&text, "has not ended (", rpc::PhaseName(job.phase()), ")");
   } else if (job.saved.timeline().generations().empty()) {
-    absl::StrAppend(&text, "ended before it ran, and keeps its name");
+    absl::StrAppend(&text, "ended before it ran, and its name stays reserved");
   } else {
     const int64_t at_us =
         job.saved.times().created_us() + job.saved.timeline().generations().rbegin()->stopped_us();
@@ -360,7 +371,7 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
         absl::FromUnixMillis(context_.config.unix_ms_at_zero) + absl::Microseconds(at_us);
     absl::StrAppend(&text, "ran until ",
                     absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", at, absl::UTCTimeZone()),
-                    " and keeps its name");
+                    " and its name stays reserved");
   }
   return absl::AlreadyExistsError(absl::StrCat(text, "; take another name"));
 }
@@ -368,23 +379,23 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
 absl::Status Jobs::CheckInvariants() const {
   const state::State& state = context_.state;
   if (jobs_.size() != state.jobs.size())
-    return absl::InternalError("a job has no state, or a state no job");
+    return absl::InternalError("the jobs and their durable states do not match");
   size_t leases = 0, deadlines = 0;
-  std::map<std::string, size_t> live;
+  std::map<std::string, size_t> not_ended;
   std::map<std::string, state::JobsByUser::Bytes> bytes;
   for (const auto& [name, entry] : jobs_) {
-    const View view = entry.job.view();
+    const JobView view = entry.job.view();
     RETURN_IF_ERROR(CheckJob(name, view));
-    leases += !view.live.connections.all().empty();
-    deadlines += view.live.deadline != MonoTime::Never();
-    live[view.job.owner()] += !state::HasEnded(view.job.phase());
+    leases += !view.volatile_state.connections.all().empty();
+    deadlines += view.volatile_state.deadline != MonoTime::Never();
+    not_ended[view.job.owner()] += !state::HasEnded(view.job.phase());
     bytes[view.job.owner()].specs += view.job.spec_bytes;
     bytes[view.job.owner()].stores += view.job.store.all_bytes();
   }
-  if (leases != leases_.size()) return absl::InternalError("nodes and timers disagree");
-  if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines disagree");
-  for (const auto& [user, jobs] : live) {
-    if (state.by_user.Live(user) != jobs) {
+  if (leases != leases_.size()) return absl::InternalError("nodes and timers do not match");
+  if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines do not match");
+  for (const auto& [user, jobs] : not_ended) {
+    if (state.by_user.NotEnded(user) != jobs) {
       return absl::InternalError(absl::StrCat("the jobs of ", user, " are miscounted"));
     }
     const state::JobsByUser::Bytes counted = state.by_user.BytesOf(user);
@@ -392,7 +403,7 @@ absl::Status Jobs::CheckInvariants() const {
       return absl::InternalError(absl::StrCat("the bytes of ", user, "'s jobs are miscounted"));
     }
   }
-  if (!touched_.empty()) return absl::InternalError("a job was left unfinished");
+  if (!dirty_.empty()) return absl::InternalError("a job is still to be advanced after the step");
   return absl::OkStatus();
 }
 

@@ -1,4 +1,5 @@
-// All jobs by name: who may begin one, whose news it is, and whose turn it is. Pure; one thread.
+// Jobs: all jobs by name. Decides which nodes may begin one, passes on events, and advances those
+// that are due. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_JOB_JOBS_H_
 #define CADRE_RENDEZVOUS_JOB_JOBS_H_
 
@@ -25,59 +26,60 @@ class Jobs {
   Jobs(step::Context* context, ClusterWaits cluster_waits)
       : context_(*context), cluster_waits_(std::move(cluster_waits)) {}
 
-  // Null: no such job.
+  // Returns null if there is no such job.
   const Job* Find(const std::string& name) const;
-  // When the first lease of a node may be over, and when the first job is to be advanced though
-  // nothing happens.
+  // When the first lease of a node may run out (lease_now() of the clock), and when the first job
+  // must be advanced though nothing happens (now() of the clock).
   MonoTime NextLease() const {
     return leases_.empty() ? MonoTime::Never() : leases_.begin()->first;
   }
   MonoTime NextDeadline() const {
     return deadlines_.empty() ? MonoTime::Never() : deadlines_.begin()->first;
   }
-  // Nodes are connected or may come back.
+  // Whether nodes are connected or may reconnect.
   bool HasLeases() const { return !leases_.empty(); }
 
-  // The state has a job, anew or for the first time; or has it no more.
+  // Called when a job was added to the state, perhaps in place of an ended one, or removed from it.
   void Add(const std::string& name);
   void Remove(const std::string& name);
-  // The server began with a state.
+  // Called when the server begins with a state.
   void Restore();
-  // The server can save again.
-  void AwaitAbsent();
+  // Called when the server can save again.
+  void ExtendAbsentLeases();
 
-  // A stream's first message. INVALID_ARGUMENT and others: why it is not taken.
+  // Checks a stream's first message; INVALID_ARGUMENT or others if it is rejected.
   absl::Status CheckJoin(const v1::NodeMessage& message) const;
   void Join(StreamId stream, const v1::NodeMessage& message);
-  void Said(const std::string& job, const std::string& node, const v1::NodeMessage& message);
-  void StreamClosed(const std::string& job, const std::string& node);
-  void StoreCalled(CallId call, const v1::StoreRequest& request);
-  void CallDropped(const std::string& job, CallId call);
+  void OnNodeMessage(const std::string& job, const std::string& node,
+                     const v1::NodeMessage& message);
+  void OnStreamClosed(const std::string& job, const std::string& node);
+  void OnStoreCall(CallId call, const v1::StoreRequest& request);
+  void OnStoreCallDropped(const std::string& job, CallId call);
   void Cancel(const std::string& job, const std::string& reason, int signal,
               v1::FailureCause cause);
   void Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id);
-  void Granted(const std::string& job);
-  void LauncherEnded(const std::string& job, const std::string& node, const std::string& how);
-  void CannotBegin(const std::string& job, const std::string& why, bool try_later);
+  void OnNodeGranted(const std::string& job);
+  void OnLauncherEnded(const std::string& job, const std::string& node, const std::string& how);
+  void OnCannotBegin(const std::string& job, const std::string& why, bool try_later);
 
   void EndLeases();
-  // Advances all to which something happened or whose deadlines are over.
+  // Advances all jobs to which something happened or whose deadlines have passed.
   void Advance();
-  ForCluster TakeForCluster() { return std::exchange(for_cluster_, {}); }
+  ClusterEvents TakeClusterEvents() { return std::exchange(cluster_events_, {}); }
 
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
-  // Why the name of this job, which may have ended, is not given to another user than its own:
-  // ALREADY_EXISTS.
+  // Returns ALREADY_EXISTS, with the reason, if a job has this name, even an ended one: only its
+  // owner may reuse the name. The caller has checked that the user is another one.
   absl::Status RefuseName(const std::string& name) const;
 
-  // OK, or INTERNAL naming the job and what does not hold.
+  // Returns OK, or INTERNAL naming the job and what does not hold.
   absl::Status CheckInvariants() const;
 
  private:
   struct Entry {
     Entry(const std::string& name, step::Context* context, const ClusterWaits* cluster_waits,
-          ForCluster* for_cluster)
-        : job(name, context, cluster_waits, for_cluster) {}
+          ClusterEvents* cluster_events)
+        : job(name, context, cluster_waits, cluster_events) {}
     Job job;
     // As they are in `leases_` and `deadlines_`.
     MonoTime lease = MonoTime::Never();
@@ -85,26 +87,26 @@ class Jobs {
   };
   using Timers = std::set<std::pair<MonoTime, std::string>>;
 
-  // Does something to the job, and keeps track of what follows from it.
+  // Runs `action` on the job and updates the timers and sets that depend on it.
   template <typename Action>
   void With(const std::string& name, Action action);
   static void SetTimer(const std::string& name, MonoTime at, MonoTime* timer, Timers* timers);
-  // It comes from a life of an agent that took part in the run that is over, or comes too late for
-  // it.
+  // Whether the Join belongs to a run that has ended: its agent took part in that run, or the
+  // server serves only one run and the node is too late for it.
   bool IsOfEndedJob(const v1::NodeMessage& message) const;
-  // The job of the Join goes on or is created; false: the Join was rejected.
+  // Finds or creates the job of the Join; returns false if the Join was rejected.
   bool Prepare(StreamId stream, const v1::Join& join);
-  // `job`: its spec, phase and owner.
+  // `job` has spec, phase and owner set.
   void Create(saved::Job job);
 
   step::Context& context_;
   const ClusterWaits cluster_waits_;
   std::map<std::string, Entry> jobs_;
-  // Each job by its first one.
+  // The earliest lease and deadline of each job.
   Timers leases_;
   Timers deadlines_;
-  std::set<std::string> touched_;
-  ForCluster for_cluster_;
+  std::set<std::string> dirty_;
+  ClusterEvents cluster_events_;
 };
 
 }  // namespace cadre::job

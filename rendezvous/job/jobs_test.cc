@@ -25,7 +25,7 @@ class JobsTest : public testing::Test {
  protected:
   JobsTest() { Pass(absl::Seconds(1)); }
   void Pass(absl::Duration duration) { PassTime(duration, &context_); }
-  // What follows from what happened and from time; the jobs are as they must be between two steps.
+  // Advances the jobs as Core does, and checks their invariants.
   Effects Advance() {
     jobs_.EndLeases();
     jobs_.Advance();
@@ -43,7 +43,7 @@ class JobsTest : public testing::Test {
     return Advance();
   }
   void Close(const std::string& job, const std::string& node) {
-    jobs_.StreamClosed(job, node);
+    jobs_.OnStreamClosed(job, node);
     Advance();
   }
   v1::JobPhase PhaseOf(const std::string& job) { return state_.jobs.at(job).phase(); }
@@ -66,7 +66,7 @@ TEST_F(JobsTest, ANodeWithAnotherSpecIsRefusedAndTheJobGoesOn) {
   EXPECT_EQ(PhaseOf("train"), v1::RUNNING);
 }
 
-// As torchrun takes them: an interpreter at another path, a server's and a client's arguments.
+// torchrun accepts these too: an interpreter at another path, a server's and a client's arguments.
 TEST_F(JobsTest, CommandAndRoleAreEachNodesOwn) {
   v1::JobSpec first = SpecOf("train", 3, 3, 0), second = first;
   first.set_role("trainer");
@@ -119,17 +119,17 @@ TEST_F(JobsTest, WhoComesAfterTheEndOfTheOneRunHearsItAndBeginsNoOther) {
   jobs.Cancel("train", "", 0, v1::CANCELLED);
   jobs.Advance();
   for (const bool others_are_leaving : {true, false}) {
-    if (!others_are_leaving) jobs.StreamClosed("train", "a");
+    if (!others_are_leaving) jobs.OnStreamClosed("train", "a");
     const std::string late = others_are_leaving ? "b" : "c";
     const Effects effects = join(others_are_leaving ? 2 : 3, late);
     EXPECT_EQ(ClosedWith(effects), "");
     ASSERT_FALSE(effects.send.empty());
     EXPECT_EQ(effects.send.back().message.finished().verdict().outcome(), v1::CANCELLED_PHASE);
-    jobs.StreamClosed("train", late);
+    jobs.OnStreamClosed("train", late);
   }
   EXPECT_EQ(PhaseOf("train"), v1::CANCELLED_PHASE);
   EXPECT_TRUE(jobs.CheckInvariants().ok()) << jobs.CheckInvariants();
-  // A server that begins anew with its state runs it anew.
+  // A restarted server with that state starts the job anew.
   Jobs next(&context, [](const state::Job&, MonoTime) { return std::string(); });
   next.Add("train");
   next.Join(StreamId{4}, JoinFrom({"train", "a", 2}, Spec("train"), 1));
@@ -155,7 +155,8 @@ TEST_F(JobsTest, ANodeThatWasAwayWhenTheJobEndedDoesNotBeginItAnew) {
   ASSERT_EQ(effects.send.size(), 2u);
   EXPECT_TRUE(effects.send[1].message.has_finished());
   EXPECT_EQ(PhaseOf("train"), v1::CANCELLED_PHASE);
-  // Nor one that still has workers of it, and whose server knows no more of it than the name.
+  // Nor may a node restart the job that still has workers of it, and whose server knows only the
+  // name.
   Join(3, Spec("train"), "z", 9, 4);
   EXPECT_EQ(PhaseOf("train"), v1::CANCELLED_PHASE);
 }
@@ -167,7 +168,7 @@ TEST_F(JobsTest, AnotherRunBeginsOnlyWhenTheLastNodeHasLeft) {
   Close("train", "a");
   Join(3, Spec("train"), "a", 2);
   EXPECT_EQ(PhaseOf("train"), v1::GATHERING);
-  EXPECT_EQ(jobs_.Find("train")->view().live.connections.open(), 1u);
+  EXPECT_EQ(jobs_.Find("train")->view().volatile_state.connections.open(), 1u);
 }
 
 TEST_F(JobsTest, TheFirstDeadlineAndTheFirstLeaseOfAllJobsCount) {
@@ -193,30 +194,30 @@ TEST_F(JobsTest, AJobThatIsRemovedLeavesNoTimerAndNoStream) {
   EXPECT_EQ(jobs_.Find("train"), nullptr);
   EXPECT_FALSE(jobs_.HasLeases());
   EXPECT_EQ(jobs_.NextDeadline(), MonoTime::Never());
-  EXPECT_THAT(ClosedWith(Advance()), HasSubstr("long over"));
+  EXPECT_THAT(ClosedWith(Advance()), HasSubstr("ended long ago"));
 }
 
 TEST_F(JobsTest, TheClusterHearsOfSilentLaunchersOnce) {
   Join(1, Spec("train"), "a");
   Join(2, Spec("other"), "b");
-  jobs_.StreamClosed("other", "b");
+  jobs_.OnStreamClosed("other", "b");
   Pass(absl::Seconds(10));
   Advance();
-  // The other one's launcher was not connected any more.
-  EXPECT_THAT(jobs_.TakeForCluster().launchers_lost, ElementsAre(Pair("train", "a")));
-  EXPECT_TRUE(jobs_.TakeForCluster().launchers_lost.empty());
+  // The other node's launcher was not connected any more.
+  EXPECT_THAT(jobs_.TakeClusterEvents().launchers_lost, ElementsAre(Pair("train", "a")));
+  EXPECT_TRUE(jobs_.TakeClusterEvents().launchers_lost.empty());
 }
 
 TEST_F(JobsTest, TheClusterHearsOfTheJobsThatItSchedulesAlone) {
   Join(1, Spec("nodes"), "a");
   Cancel("nodes");
-  EXPECT_THAT(jobs_.TakeForCluster().changed, IsEmpty());
+  EXPECT_THAT(jobs_.TakeClusterEvents().changed, IsEmpty());
   jobs_.Submit(Spec("train"), "ann", "1");
   Advance();
   EXPECT_EQ(PhaseOf("train"), v1::QUEUED);
-  EXPECT_THAT(jobs_.TakeForCluster().changed, Contains("train"));
+  EXPECT_THAT(jobs_.TakeClusterEvents().changed, Contains("train"));
   Cancel("train");
-  EXPECT_THAT(jobs_.TakeForCluster().changed, Contains("train"));
+  EXPECT_THAT(jobs_.TakeClusterEvents().changed, Contains("train"));
 }
 
 TEST_F(JobsTest, WhatMayNotBeSubmittedIsNot) {
@@ -235,7 +236,7 @@ TEST_F(JobsTest, WhatMayNotBeSubmittedIsNot) {
 
 TEST_F(JobsTest, ANameIsTakenUntilTheLastNodeHasLeft) {
   Join(1, Spec("train"), "a");
-  EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("is here already"));
+  EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("exists already"));
   Cancel("train");
   EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("still leaving"));
   Close("train", "a");
@@ -245,7 +246,7 @@ TEST_F(JobsTest, ANameIsTakenUntilTheLastNodeHasLeft) {
 TEST_F(JobsTest, ACallOrACancelForNoJobHarmsNobody) {
   v1::StoreRequest request;
   request.set_job("no\nsuch");
-  jobs_.StoreCalled(CallId{7}, request);
+  jobs_.OnStoreCall(CallId{7}, request);
   jobs_.Cancel("no\nsuch", "", 0, v1::CANCELLED);
   const Effects effects = Advance();
   ASSERT_EQ(effects.reply.size(), 1u);
@@ -261,10 +262,10 @@ TEST_F(JobsTest, NodesHaveALeaseToComeBackToAServerThatBeganAnew) {
     state::Apply(record, &state);
     if (record.has_job_created()) jobs.Add(record.job());
   }
-  context.clock.BeginAnew();
+  context.clock.BeginServing();
   jobs.Restore();
   EXPECT_EQ(jobs.NextLease(), context.clock.lease_now() + CoreConfig().lease);
-  EXPECT_EQ(jobs.Find("train")->view().live.connections.ready(), 0u);
+  EXPECT_EQ(jobs.Find("train")->view().volatile_state.connections.ready(), 0u);
 }
 
 }  // namespace

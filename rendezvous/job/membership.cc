@@ -1,90 +1,61 @@
-// Methods of Job: nodes come, go and are lost.
+// Methods of Job (job.h) by which nodes join, leave and are lost.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/duration.h"
 #include "base/text.h"
+#include "rendezvous/job/failure.h"
+#include "rendezvous/job/formation_decision.h"
 #include "rendezvous/job/job.h"
-#include "rendezvous/job/report.h"
-#include "rendezvous/job/status.h"
+#include "rendezvous/job/job_records.h"
+#include "rendezvous/job/orders.h"
+#include "rendezvous/job/verdict.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/versions.h"
 
 namespace cadre::job {
 namespace {
 
-v1::Record NodeAdmitted(const state::Job& job, const v1::NodeMessage& message) {
-  const v1::Join& join = message.join();
-  v1::Record record;
-  v1::NodeAdmitted* admitted = record.mutable_node_admitted();
-  saved::Node* node = admitted->mutable_node();
-  node->set_name(join.node());
-  node->set_host(join.host().empty() ? join.node() : join.host());
-  node->set_address(join.address());
-  node->set_slots(join.slots());
-  node->set_incarnation(message.incarnation());
-  node->set_wanted_node_rank(join.wanted_node_rank());
-  node->set_held_port(join.held_port());
-  node->set_master_addr(join.master_addr());
-  node->set_master_port(join.master_port());
-  if (join.has_versions()) *node->mutable_versions() = join.versions();
-  if (join.has_spec()) AddWhatDiffers(job.saved.spec(), join.spec(), node);
-  if (join.has_adopt_timeout()) *node->mutable_adopt_timeout() = join.adopt_timeout();
-  // One list is enough for the job.
-  if (job.saved.expected_nodes().empty()) {
-    *admitted->mutable_expected_nodes() = join.expected_nodes();
-  }
-  admitted->set_part(join.part());
-  return record;
-}
-
-// Whether the node is away and has left workers for its next launcher, which is to run something
-// else: started by mistake it would be the end of them.
+// Whether a disconnected node has left workers for its next launcher, but this launcher would run
+// something else: if it was started by mistake, that would end those workers.
 bool WouldReplaceLeftWorkers(const state::Job& job, const v1::Join& join) {
   const auto known = job.nodes.find(join.node());
   if (known == job.nodes.end() || !known->second.node().has_adopt_timeout() || !join.has_spec()) {
     return false;
   }
   saved::Node joining;
-  AddWhatDiffers(job.saved.spec(), join.spec(), &joining);
+  SetRoleAndProgram(job.saved.spec(), join.spec(), &joining);
   return joining.program() != known->second.node().program();
 }
 
-v1::Record NodeRemoved(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
-                       const std::string& reason) {
-  v1::Record record;
-  record.mutable_node_removed()->set_node(node);
-  record.mutable_node_removed()->set_cause(cause);
-  record.mutable_node_removed()->set_how(how);
-  record.mutable_node_removed()->set_reason(reason);
-  return record;
-}
-
-// Of a node whose connection ended.
-std::string WhyGone(const Connection& connection, absl::Duration adoptable) {
+// Returns why a disconnected node is lost.
+std::string WhyGone(const NodeConnection& connection, absl::Duration adoptable) {
   if (!connection.launcher_end.empty()) return connection.launcher_end;
-  // From here a process that is gone and a network that is broken look alike.
-  return absl::StrCat(
-      connection.restored ? "it has not come back since the server was started anew"
+  // The server cannot distinguish a process that is gone from a broken network.
+  return absl::StrCat(connection.restored
+                          ? "it has not reconnected since the server was restarted"
                           : "its launcher is gone (killed, crashed, or cut off from the network)",
-      adoptable == absl::ZeroDuration()
-          ? ""
-          : absl::StrCat(", and nobody took over its workers within ", ShortDuration(adoptable)));
+                      adoptable == absl::ZeroDuration()
+                          ? ""
+                          : absl::StrCat(", and no new launcher took over its workers within ",
+                                         ShortDuration(adoptable)));
 }
 
-// The node was silent before what was taken for the root cause happened.
-bool WasSilentBeforeFailure(const View& view, const Connection& connection) {
+// Whether the node was silent already when the supposed root cause happened.
+bool WasSilentBeforeFailure(const JobView& view, const NodeConnection& connection) {
   const MonoTime failed =
       view.context.clock.LeaseFromRecord(view.job.generation.saved.stop().failed_us());
   if (!connection.stream.has_value()) return connection.gone_since <= failed;
-  // It had missed a renewal already.
+  // It had already missed a renewal.
   return connection.last_heard + view.context.config.lease / 2 < failed;
 }
 
-// For a node that is no member, and has workers of a generation that goes on or went by without it.
-v1::ServerMessage StopOfOld(const std::string& name, const state::Job& job,
-                            const GenerationId& old) {
+// Returns the order to stop for a node that is no member, and has workers of a generation that goes
+// on or went by without it.
+v1::ServerMessage MakeStopOfOldGeneration(const std::string& name, const state::Job& job,
+                                          const GenerationId& old) {
   v1::ServerMessage stop = step::MessageFor(name, old.number);
   SetGeneration(&stop, old);
   stop.mutable_stop()->set_reason(
@@ -105,7 +76,7 @@ void Job::Join(StreamId stream, const v1::NodeMessage& message) {
 }
 
 bool Job::MayJoin(StreamId stream, const v1::Join& join) {
-  const Connection* before = live_.connections.Find(join.node());
+  const NodeConnection* before = volatile_.connections.Find(join.node());
   if (before != nullptr) {
     if (before->stream.has_value()) {
       out_.Reject(
@@ -120,11 +91,11 @@ bool Job::MayJoin(StreamId stream, const v1::Join& join) {
                                "command again, or this one with another --node-name"));
       return false;
     }
-    // A new life of the agent is proof that the old one is over.
+    // A new incarnation of the agent proves that the old one is gone.
     const std::string why =
-        before->launcher_end.empty() ? "its launcher was started anew" : before->launcher_end;
+        before->launcher_end.empty() ? "its launcher was restarted" : before->launcher_end;
     RemoveNode(join.node(), v1::NODE_LOST, v1::NodeRemoved::STARTED_ANEW, why, absl::OkStatus());
-    // What was lost with it takes effect before the node counts as present again.
+    // The loss takes effect before the node counts as present again.
     while (AdvancePhase()) {
     }
     if (state::HasEnded(state_.phase())) {
@@ -148,42 +119,43 @@ void Job::Admit(StreamId stream, const v1::NodeMessage& message) {
   v1::Record record = NodeAdmitted(state_, message);
   record.mutable_node_admitted()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
-  live_.refusal.clear();
+  CADRE_CHECK(state_.nodes.count(message.join().node()) == 1, "job ", name_);
+  volatile_.refusal.clear();
   Attach(stream, message.join());
-  // It was taken for lost and comes back with workers of a generation that goes on without it.
+  // The node was declared lost and comes back with workers of a generation that goes on without it.
   if (message.generation() != 0) {
     const GenerationId old = NamedBy(message, context_);
-    live_.connections.SetOldGeneration(message.join().node(), old);
-    out_.SendTo(message.join().node(), StopOfOld(name_, state_, old));
+    volatile_.connections.SetOldGeneration(message.join().node(), old);
+    out_.SendTo(message.join().node(), MakeStopOfOldGeneration(name_, state_, old));
   }
 }
 
-void Job::OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped) {
-  // The port it holds now; it had none to give while those workers ran.
+void Job::OnOldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped) {
+  // The node now holds this port; it had none to offer while those workers ran.
   if (stopped.held_port() != 0) {
-    const GenerationId old = live_.connections.Find(node)->old_generation;
+    const GenerationId old = volatile_.connections.Find(node)->old_generation;
     const bool ours = old.server_id == context_.config.server_id;
     out_.Commit(NodeCleared(node, ours ? old.number : 0, stopped.held_port(), context_.now));
   }
-  live_.connections.SetOldGeneration(node, {});
-  Touch(true);
+  volatile_.connections.SetOldGeneration(node, {});
+  MarkDirty(true);
 }
 
 void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
   const std::string& node = message.join().node();
-  const std::optional<StreamId> old = live_.connections.StreamOf(node);
+  const std::optional<StreamId> old = volatile_.connections.StreamOf(node);
   if (old.has_value()) {
-    out_.Close(*old, absl::AbortedError("a newer stream of the same agent took this one's place"));
+    out_.Close(*old, absl::AbortedError("a newer stream of the same agent replaced this one"));
   }
   Attach(stream, message.join());
   if (state::HasEnded(state_.phase())) return out_.SendTo(node, FinishedMessage(name_, view()));
   const int rank = NodeRankOf(state_, node);
   if (rank < 0) {
-    // A server that was started anew no longer knows that a spare has workers to stop.
+    // A restarted server no longer knows that a spare has workers to stop.
     if (message.generation() == 0) return;
     const GenerationId old_generation = NamedBy(message, context_);
-    live_.connections.SetOldGeneration(node, old_generation);
-    return out_.SendTo(node, StopOfOld(name_, state_, old_generation));
+    volatile_.connections.SetOldGeneration(node, old_generation);
+    return out_.SendTo(node, MakeStopOfOldGeneration(name_, state_, old_generation));
   }
   const state::Generation& generation = state_.generation;
   const saved::Member& member = generation.member(rank);
@@ -204,31 +176,33 @@ void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
 }
 
 void Job::Attach(StreamId stream, const v1::Join& join) {
-  live_.connections.Attach(join.node(), stream, join.strict_fencing(), rpc::VersionIn(join));
+  volatile_.connections.Attach(join.node(), stream, join.strict_fencing(), rpc::VersionIn(join));
   v1::ServerMessage message = out_.Message();
   message.mutable_welcome()->set_server_id(context_.config.server_id);
   *message.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
   *message.mutable_welcome()->mutable_spec() = state_.saved.spec();
   *message.mutable_welcome()->mutable_version() = rpc::ThisVersion();
   out_.SendTo(join.node(), std::move(message));
-  Touch(true);
+  MarkDirty(true);
 }
 
 void Job::EndLeases() {
-  while (const std::optional<std::string> lost = live_.connections.NextLost()) {
+  while (const std::optional<std::string> lost = volatile_.connections.NextExpired()) {
     const std::string& node = *lost;
-    const Connection& connection = *live_.connections.Find(node);
+    const NodeConnection& connection = *volatile_.connections.Find(node);
     if (state::HasEnded(state_.phase())) {
+      // A job that has ended keeps only connections with a stream (BeginLeaving()).
+      CADRE_CHECK(connection.stream.has_value(), "job ", name_, ", node ", node);
       out_.Close(*connection.stream,
                  absl::DeadlineExceededError("the job has ended; this stream is not needed"));
-      live_.connections.Erase(node);
+      volatile_.connections.Erase(node);
     } else if (connection.stream.has_value()) {
       const std::string silence = ShortDuration(context_.config.lease);
       RemoveNode(node, v1::NODE_LOST, v1::NodeRemoved::SILENT,
                  absl::StrCat("nothing was heard of it for ", silence),
                  absl::DeadlineExceededError(
                      absl::StrCat("nothing was heard of this node for ", silence)));
-      for_cluster_.launchers_lost.emplace_back(name_, node);
+      cluster_events_.launchers_lost.emplace_back(name_, node);
     } else {
       RemoveNode(
           node, v1::NODE_LOST,
@@ -241,18 +215,21 @@ void Job::EndLeases() {
 
 void Job::RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
                      const std::string& reason, absl::Status close) {
-  const Connection connection = *live_.connections.Find(node);
+  CADRE_CHECK(!state::HasEnded(state_.phase()) && volatile_.connections.Find(node) != nullptr,
+              "job ", name_, ", node ", node);
+  const NodeConnection connection = *volatile_.connections.Find(node);
   const int rank = NodeRankOf(state_, node);
   const uint64_t generation = state_.generation.number();
   // A node whose workers have all succeeded is not missed.
   const bool missed = rank >= 0 && state_.generation.member(rank).succeeded() <
                                        state_.generation.member(rank).slots();
   out_.Commit(NodeRemoved(node, cause, how, reason));
-  live_.store.ForgetNode(node);
+  CADRE_CHECK(state_.nodes.count(node) == 0, "job ", name_, ", node ", node);
+  volatile_.store.ForgetNode(node);
   if (connection.stream.has_value()) out_.Close(*connection.stream, std::move(close));
-  live_.connections.Erase(node);
+  volatile_.connections.Erase(node);
   out_.Note(absl::StrCat("node ", node, " is out: ", reason));
-  Touch(true);
+  MarkDirty(true);
   if (!missed) return;
   const v1::Failure failure = PlainFailure(
       cause, node, generation,
@@ -260,18 +237,18 @@ void Job::RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRe
                    " in generation ", generation, ": ", reason));
   if (state_.phase() == v1::RUNNING) return OrderStop(failure.message(), failure);
   const v1::Failure* root = state_.generation.root_cause();
-  // The others' workers notice a dead peer sooner than the server notices a dead node.
+  // Other nodes' workers notice a dead peer before the server notices the dead node.
   if (root != nullptr && root->rank() >= 0 && root->node() != node &&
       WasSilentBeforeFailure(view(), connection)) {
     OrderStop(failure.message(), failure);
   }
 }
 
-void Job::NodeRemains(v1::Failure failure) {
+void Job::OnUnkillableWorker(v1::Failure failure) {
   const std::string node = failure.node();
   const GenerationId generation{context_.config.server_id, state_.generation.number()};
   const v1::Failure* root = state_.generation.root_cause();
-  // That it hung, or did not start, followed from what keeps it in the kernel.
+  // A hang or a missing start of the same rank followed from what keeps it in the kernel.
   const bool is_cause =
       root == nullptr || (root->rank() == failure.rank() &&
                           (root->cause() == v1::HANG || root->cause() == v1::START_TIMEOUT));
@@ -280,13 +257,13 @@ void Job::NodeRemains(v1::Failure failure) {
     out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
   }
   out_.Commit(NodeRemoved(node, failure.cause(), v1::NodeRemoved::REMAINS, failure.message()));
-  live_.store.ForgetNode(node);
-  live_.connections.SetOldGeneration(node, generation, failure.rank() - failure.local_rank());
-  live_.connections.AddRemains(node, failure.local_rank(), failure.message());
-  for_cluster_.launchers_lost.emplace_back(name_, node);
-  out_.SendTo(node, StopOfOld(name_, state_, generation));
+  volatile_.store.ForgetNode(node);
+  volatile_.connections.SetOldGeneration(node, generation, failure.rank() - failure.local_rank());
+  volatile_.connections.AddUnkillable(node, failure.local_rank(), failure.message());
+  cluster_events_.launchers_lost.emplace_back(name_, node);
+  out_.SendTo(node, MakeStopOfOldGeneration(name_, state_, generation));
   out_.Note(absl::StrCat("node ", node, " is out: ", failure.message()));
-  Touch(true);
+  MarkDirty(true);
   if (is_cause) OrderStop(failure.message(), failure);
 }
 

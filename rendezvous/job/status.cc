@@ -1,6 +1,7 @@
 #include "rendezvous/job/status.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -8,22 +9,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "rendezvous/job/progress_log.h"
-#include "rendezvous/job/report.h"
+#include "rendezvous/job/orders.h"
+#include "rendezvous/job/progress_and_usage.h"
+#include "rendezvous/job/verdict.h"
 #include "rendezvous/state/policy.h"
-#include "rpc/job_phase.h"
+#include "rendezvous/state/state_limits.h"
+#include "rpc/job_progress.h"
 #include "rpc/versions.h"
 
 namespace cadre::job {
 namespace {
 
-// The nodes of a larger job are told the number of nodes, not their names.
+// The nodes of a larger job are sent the number of nodes, not their names.
 constexpr size_t kMaxNodesInPush = 64;
 
-// The names that `here` lacks, at most kFirstFew, and how many there are.
+// Returns the expected names that `here` lacks, at most kFirstFew, and how many there are.
 std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
                                                          const std::vector<std::string>& here) {
-  if (!KnowsWhoComes(job)) return {};
+  if (!KnowsExpectedNodes(job)) return {};
   std::set<std::string> known(here.begin(), here.end());
   for (const std::string& name : here) {
     const auto node = job.nodes.find(name);
@@ -39,36 +42,37 @@ std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
   return {missing, total};
 }
 
-// The workers that SIGKILL does not end of one node, or of all; empty: there are none.
-std::string WhatRemains(const Connection& connection) {
+// Returns the workers of one node, or of all, that SIGKILL does not end; empty if none.
+std::string UnkillableText(const NodeConnection& connection) {
   std::vector<std::string> workers;
-  for (const auto& [local_rank, remains] : connection.remains) workers.push_back(remains);
+  for (const auto& [local_rank, text] : connection.unkillable) workers.push_back(text);
   return FirstFew(workers, workers.size());
 }
 
-std::string WhatRemains(const View& view) {
+std::string UnkillableText(const JobView& view) {
   std::vector<std::string> workers;
-  for (const auto& [node, connection] : view.live.connections.all()) {
-    for (const auto& [local_rank, remains] : connection.remains) workers.push_back(remains);
+  for (const auto& [node, connection] : view.volatile_state.connections.all()) {
+    for (const auto& [local_rank, text] : connection.unkillable) workers.push_back(text);
   }
   return FirstFew(workers, workers.size());
 }
 
-// Nodes that are in no generation: in reserve, or out because of what remains there.
-std::string SparesText(const View& view) {
+// Returns the nodes that are in no generation: in reserve, or out because of processes that could
+// not be killed.
+std::string SparesText(const JobView& view) {
   std::vector<std::string> spares;
   size_t total = 0;
-  for (const auto& [name, connection] : view.live.connections.all()) {
-    if (NodeRankOf(view.job, name) >= 0 || !connection.remains.empty()) continue;
+  for (const auto& [name, connection] : view.volatile_state.connections.all()) {
+    if (NodeRankOf(view.job, name) >= 0 || !connection.unkillable.empty()) continue;
     ++total;
     if (spares.size() < kFirstFew) spares.push_back(name);
   }
-  const std::string remains = WhatRemains(view);
+  const std::string unkillable = UnkillableText(view);
   return absl::StrCat(total == 0 ? "" : "; spare: ", total == 0 ? "" : FirstFew(spares, total),
-                      remains.empty() ? "" : "; ", remains);
+                      unkillable.empty() ? "" : "; ", unkillable);
 }
 
-// What is missing while the job gathers, with names where they are known.
+// Returns what is missing while the job gathers, with names if they are known.
 std::string MissingText(const state::Job& job, const FormationDecision& decision,
                         const std::vector<std::string>& here) {
   const auto [missing, total] = MissingNodes(job, here);
@@ -76,7 +80,7 @@ std::string MissingText(const state::Job& job, const FormationDecision& decision
                     : absl::StrCat(decision.reason, "; missing: ", FirstFew(missing, total));
 }
 
-// Three of those that have not stopped, and a count.
+// Returns the first three nodes that have not stopped, and a count.
 std::string NodesNotStopped(const state::Generation& generation) {
   std::vector<std::string> nodes;
   size_t total = 0;
@@ -104,17 +108,19 @@ v1::WorkerState StateOf(saved::RankState rank) {
   return v1::WORKER_STATE_UNSPECIFIED;
 }
 
-// "; no step for 25s: rank 1 at hang.py:7, 3 ranks wait for it in all_reduce"; empty where steps
-// come.
-std::string StandstillText(const View& view, MonoTime at) {
-  const std::optional<Standstill>& standstill = view.live.suspicion.standstill;
-  const std::optional<v1::JobProgress> progress = view.live.progress.Current(view.job, at);
-  const std::string quiet = progress.has_value() ? rpc::QuietText(*progress) : std::string();
+// Returns "; no step for 25s: rank 1 at hang.py:7, 3 ranks wait for it in all_reduce"; empty while
+// steps are reported.
+std::string StandstillText(const JobView& view, MonoTime at) {
+  const std::optional<Standstill>& standstill = view.volatile_state.suspects.standstill;
+  const std::optional<v1::JobProgress> progress =
+      view.volatile_state.progress.Current(view.job, at);
+  const std::string quiet = progress.has_value() ? rpc::StallText(*progress) : std::string();
   if (!standstill.has_value()) return quiet.empty() ? "" : absl::StrCat("; ", quiet);
   return absl::StrCat("; ", quiet.empty() ? "no progress" : quiet, ": ", standstill->text);
 }
 
-// Without what is asked of one job at a time: last lines, evidence, other failures.
+// Returns the verdict without what is only shown for a single job: last lines, evidence, other
+// failures.
 v1::Verdict VerdictInList(const v1::Verdict& whole) {
   v1::Verdict verdict;
   verdict.set_job(whole.job());
@@ -135,13 +141,13 @@ v1::Verdict VerdictInList(const v1::Verdict& whole) {
   return verdict;
 }
 
-// Whether nodes are named, each of them.
-bool ShowsNodes(const state::Job& job, Shown shown) {
-  if (shown == Shown::kInList) return !state::HasEnded(job.phase());
-  return shown == Shown::kWhole || job.nodes.size() <= kMaxNodesInPush;
+// Whether each node is listed.
+bool ShowsNodes(const state::Job& job, StatusDetail shown) {
+  if (shown == StatusDetail::kInList) return !state::HasEnded(job.phase());
+  return shown == StatusDetail::kFull || job.nodes.size() <= kMaxNodesInPush;
 }
 
-// How the last generation that is over has ended.
+// Sets how the last generation that is over has ended.
 void SetLastEnd(const state::Job& job, v1::JobStatus& status) {
   const auto& generations = job.saved.timeline().generations();
   const auto ended = std::find_if(generations.rbegin(), generations.rend(),
@@ -154,24 +160,24 @@ void SetLastEnd(const state::Job& job, v1::JobStatus& status) {
 
 }  // namespace
 
-std::string JoinTimeoutText(const View& view, const std::string& cluster_waits) {
+std::string JoinTimeoutText(const JobView& view, const std::string& cluster_waits) {
   const state::Job& job = view.job;
   const std::vector<std::string> here = ReadyNodes(view);
   std::vector<std::string> shown(here.begin(), here.begin() + std::min(here.size(), kFirstFew));
   const auto [missing, total] = MissingNodes(job, here);
   const size_t lacking = job.policy.min > here.size() ? job.policy.min - here.size() : 0;
   std::string text =
-      absl::StrCat(here.size(), " of ", Count(job.policy.min, "node"), " came within ",
+      absl::StrCat(here.size(), " of ", Count(job.policy.min, "node"), " joined within ",
                    ShortDuration(job.policy.join_timeout), ": missing ",
                    total > 0 ? FirstFew(missing, total) : absl::StrCat(lacking));
   if (total == 0 && lacking == 0) {
-    text = absl::StrCat(Count(here.size(), "node"), " came within ",
+    text = absl::StrCat(Count(here.size(), "node"), " joined within ",
                         ShortDuration(job.policy.join_timeout), ", fewer than a multiple of ",
                         job.policy.unit);
   }
-  if (!here.empty()) absl::StrAppend(&text, " (here: ", FirstFew(shown, here.size()), ")");
-  const std::string remains = WhatRemains(view);
-  return absl::StrCat(text, remains.empty() ? "" : "; ", remains,
+  if (!here.empty()) absl::StrAppend(&text, " (joined: ", FirstFew(shown, here.size()), ")");
+  const std::string unkillable = UnkillableText(view);
+  return absl::StrCat(text, unkillable.empty() ? "" : "; ", unkillable,
                       cluster_waits.empty() ? "" : "; it waited for ", cluster_waits);
 }
 
@@ -186,7 +192,7 @@ std::string RanksNotStarted(const state::Generation& generation) {
   return absl::StrCat(total == 1 ? "rank " : "ranks ", FirstFew(ranks, total));
 }
 
-std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at) {
+std::string WaitingFor(const JobView& view, const std::string& cluster_waits, MonoTime at) {
   const state::Job& job = view.job;
   const auto left = [&view, at](MonoTime until) {
     return view.context.clock.can_save()
@@ -198,28 +204,28 @@ std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoT
       return cluster_waits;
     case v1::GATHERING: {
       const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
-      const std::string remains = WhatRemains(view);
+      const std::string unkillable = UnkillableText(view);
       const bool backs_off = at < view.context.clock.FromRecord(job.saved.times().not_before_us());
       return absl::StrCat(cluster_waits.empty() || backs_off
                               ? MissingText(job, decision, ReadyNodes(view))
                               : cluster_waits,
                           decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
-                          view.live.refusal.empty() ? "" : "; ", view.live.refusal,
-                          remains.empty() ? "" : "; ", remains);
+                          view.volatile_state.refusal.empty() ? "" : "; ",
+                          view.volatile_state.refusal, unkillable.empty() ? "" : "; ", unkillable);
     }
     case v1::RUNNING:
-      if (!view.live.suspicion.victims.failures.empty()) {
-        const Victims& victims = view.live.suspicion.victims;
-        return absl::StrCat("the end of the rank that rank ", victims.failures[0].rank(), " lost",
-                            left(victims.believed_at));
+      if (!view.volatile_state.suspects.victims.failures.empty()) {
+        const Victims& victims = view.volatile_state.suspects.victims;
+        return absl::StrCat("the exit report of the rank that rank ", victims.failures[0].rank(),
+                            " lost", left(victims.fails_at));
       }
       if (AllStarted(job.generation)) return "";
       return absl::StrCat(Count(job.generation.world_size() - job.generation.started, "worker"),
                           " to start (", RanksNotStarted(job.generation), ")",
                           left(StartDeadline(view)));
     case v1::STOPPING: {
-      // Workers have the grace, in which those that go on may still come; the margin after it is
-      // for their nodes to say that they are gone.
+      // Workers have the grace, in which those that go on may still rejoin; the margin after it is
+      // for their nodes to report that they are gone.
       const MonoTime grace_ends = StopDeadline(view) + -view.context.config.stop_margin;
       const bool has_grace = at < grace_ends;
       const bool may_come = job.generation.saved.stop().rejoin() && has_grace;
@@ -232,11 +238,11 @@ std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoT
   }
 }
 
-v1::JobStatus StatusOf(const std::string& name, const View& view, const std::string& cluster_waits,
-                       MonoTime at, Shown shown) {
+v1::JobStatus StatusOf(const std::string& name, const JobView& view,
+                       const std::string& cluster_waits, MonoTime at, StatusDetail shown) {
   const state::Job& job = view.job;
-  const ProgressLog& progress = view.live.progress;
-  const bool to_agents = shown == Shown::kToAgents;
+  const ProgressLog& progress = view.volatile_state.progress;
+  const bool to_agents = shown == StatusDetail::kForAgents;
   v1::JobStatus status;
   status.set_name(name);
   status.set_phase(job.phase());
@@ -248,8 +254,8 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       entry->set_name(node_name);
       entry->set_host(node.node().host());
       entry->set_slots(node.node().slots());
-      const Connection* connection = view.live.connections.Find(node_name);
-      if (connection != nullptr) entry->set_remains(WhatRemains(*connection));
+      const NodeConnection* connection = view.volatile_state.connections.Find(node_name);
+      if (connection != nullptr) entry->set_remains(UnkillableText(*connection));
       if (connection != nullptr && connection->stream.has_value() && !to_agents) {
         entry->set_version(rpc::OtherVersionText(connection->version));
       }
@@ -259,12 +265,12 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       if (rank < 0) continue;
       const saved::Member& member = job.generation.member(rank);
       entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
-      if (shown == Shown::kWhole) {
+      if (shown == StatusDetail::kFull) {
         entry->set_warm(member.warm());
         entry->set_why_plain(member.why_plain());
         if (member.has_imports()) *entry->mutable_imports() = member.imports();
       }
-      for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots(); ++i) {
+      for (uint32_t i = 0; shown == StatusDetail::kFull && i < member.slots(); ++i) {
         entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
       }
     }
@@ -275,7 +281,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
     status.set_workers_succeeded(job.generation.succeeded);
     const std::optional<v1::JobProgress> reported = progress.Current(job, at);
     if (reported.has_value()) *status.mutable_progress() = *reported;
-    const std::optional<Standstill>& standstill = view.live.suspicion.standstill;
+    const std::optional<Standstill>& standstill = view.volatile_state.suspects.standstill;
     if (standstill.has_value()) status.set_stall(standstill->text);
     if (job.phase() == v1::STOPPING) status.set_stop_reason(job.generation.saved.stop().reason());
   }
@@ -286,10 +292,10 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
   if (WantsCheckpoint(view)) status.set_checkpoint_wanted(true);
   if (job.saved.has_verdict()) {
     *status.mutable_verdict() =
-        shown == Shown::kInList ? VerdictInList(job.saved.verdict()) : job.saved.verdict();
+        shown == StatusDetail::kInList ? VerdictInList(job.saved.verdict()) : job.saved.verdict();
   }
   if (to_agents) return status;
-  if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
+  if (shown == StatusDetail::kFull) *status.mutable_timeline() = MakeTimeline(name, job, progress);
   status.set_run(job.saved.run());
   status.set_started_by(job.saved.started_by());
   if (job.user().empty()) return status;
@@ -300,7 +306,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
   return status;
 }
 
-std::string Explain(const View& view, const std::string& cluster_waits, MonoTime at) {
+std::string Explain(const JobView& view, const std::string& cluster_waits, MonoTime at) {
   const state::Job& job = view.job;
   if (job.saved.has_verdict()) return EndText(job.saved.verdict());
   const std::string waiting_for = WaitingFor(view, cluster_waits, view.context.clock.FromHost(at));
@@ -317,14 +323,6 @@ std::string Explain(const View& view, const std::string& cluster_waits, MonoTime
                     " done", StandstillText(view, at));
   }
   return absl::StrCat(text, waits, SparesText(view));
-}
-
-v1::ServerMessage FinishedMessage(const std::string& name, const View& view) {
-  v1::ServerMessage message = step::MessageFor(name, view.job.generation.number());
-  *message.mutable_finished()->mutable_verdict() = view.job.saved.verdict();
-  *message.mutable_finished()->mutable_timeline() =
-      MakeTimeline(name, view.job, view.live.progress);
-  return message;
 }
 
 }  // namespace cadre::job

@@ -5,54 +5,58 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/text.h"
-#include "rendezvous/keyspace/limits.h"
+#include "rendezvous/keyspace/store_content.h"
+#include "rendezvous/keyspace/store_limits.h"
+#include "rendezvous/keyspace/store_request.h"
 
 namespace cadre::keyspace {
 
 struct Keyspace::Call {
   MonoTime now;
-  const Stored& stored;
+  const StoreContent& stored;
   uint32_t world_size;
-  const Asker& asker;
+  const Requester& requester;
   const Request& request;
   absl::string_view full;
   Outcome* outcome;
 };
 
-Outcome Keyspace::Execute(MonoTime now, const Stored& stored, uint32_t world_size,
-                          const Asker& asker, Request request, absl::string_view full) {
+Outcome Keyspace::Execute(MonoTime now, const StoreContent& stored, uint32_t world_size,
+                          const Requester& requester, Request request, absl::string_view full) {
   Outcome outcome;
-  const Call call{now, stored, world_size, asker, request, full, &outcome};
+  const Call call{now, stored, world_size, requester, request, full, &outcome};
   const absl::Status valid = CheckName(request.operation);
   if (!valid.ok()) {
     Fail(call, valid.code(), valid.message());
     return outcome;
   }
-  for (const Answers* memory : {&stored.answers, &std::as_const(answers_)}) {
+  for (const ReplyCache* memory : {&stored.answers, &std::as_const(answers_)}) {
     const Reply* answer = memory->Find(request.client, request.id);
     if (answer == nullptr) continue;
-    outcome.answers.push_back({asker, *answer});
+    outcome.answers.push_back({requester, *answer});
     return outcome;
   }
   const auto pending = by_request_.find({request.client, request.id});
   if (pending != by_request_.end()) {
-    WaitAsWell(call, pending->second);
+    AddRequester(call, pending->second);
   } else {
     std::visit([&](auto& operation) { Do(call, operation); }, request.operation);
   }
   return outcome;
 }
 
-void Keyspace::WaitAsWell(const Call& call, uint64_t id) {
-  std::vector<Asker>& askers = waiters_.at(id).askers;
-  if (std::find(askers.begin(), askers.end(), call.asker) != askers.end()) return;
-  if (askers.size() >= kMaxAskersPerWaiter) {
+void Keyspace::AddRequester(const Call& call, uint64_t id) {
+  std::vector<Requester>& requesters = waiters_.at(id).requesters;
+  CADRE_CHECK(!requesters.empty(), "request ", id, " waits for no requester");
+  if (std::find(requesters.begin(), requesters.end(), call.requester) != requesters.end()) return;
+  if (requesters.size() >= kMaxRequestersPerWaiter) {
     return Fail(call, absl::StatusCode::kResourceExhausted,
-                "the same request waits too many times");
+                "the same request is waiting too many times already");
   }
-  askers.push_back(call.asker);
-  if (call.asker.call != 0) by_call_[call.asker.call] = id;
+  requesters.push_back(call.requester);
+  if (call.requester.call != 0) by_call_[call.requester.call] = id;
 }
 
 void Keyspace::Do(const Call& call, Set& set) {
@@ -121,8 +125,8 @@ void Keyspace::Read(const Call& call, WaitsFor what, const std::string& name,
   if (found != from.end()) {
     Reply reply = ReplyTo(call.request);
     reply.value = found->second;
-    // Reading again gives the same or something newer: not worth remembering.
-    call.outcome->answers.push_back({call.asker, std::move(reply)});
+    // Not remembered, since a repeated read returns the same or a newer value.
+    call.outcome->answers.push_back({call.requester, std::move(reply)});
     return;
   }
   if (call.request.wait_ms == 0) {
@@ -158,9 +162,10 @@ void Keyspace::Do(const Call& call, const EnterBarrier& enter) {
   }
   const auto found = barriers_.find(name);
   if (found != barriers_.end() && found->second.size != size) {
-    return Fail(call, absl::StatusCode::kFailedPrecondition,
-                absl::StrCat("barrier ", Quoted(name), ": rank ", rank, " expects ",
-                             Count(size, "rank"), ", those inside expect ", found->second.size));
+    return Fail(
+        call, absl::StatusCode::kFailedPrecondition,
+        absl::StrCat("barrier ", Quoted(name), ": rank ", rank, " expects ", Count(size, "rank"),
+                     ", but the ranks that wait in it expect ", found->second.size));
   }
   if (!Wait(call, WaitsFor::kBarrier, name)) return;
   Barrier& barrier = barriers_[name];
@@ -169,14 +174,14 @@ void Keyspace::Do(const Call& call, const EnterBarrier& enter) {
   barrier.arrived[rank].insert(next_waiter_ - 1);
   if (barrier.arrived.size() >= size) return CompleteBarrier(call, name);
   if (call.request.wait_ms == 0) {
-    const std::vector<AnswerTo> late = Expire(call.now);
+    const std::vector<AddressedReply> late = Expire(call.now);
     call.outcome->answers.insert(call.outcome->answers.end(), late.begin(), late.end());
   }
 }
 
 void Keyspace::CompleteBarrier(const Call& call, const std::string& name) {
   const Barrier barrier = barriers_.at(name);
-  // Kept, because those who have been let through never come again for the others.
+  // The replies are stored: ranks that have passed never enter again for one whose reply was lost.
   Change& change = call.outcome->change.emplace();
   for (const auto& [rank, ids] : barrier.arrived) {
     for (const uint64_t id : ids) {
@@ -184,6 +189,8 @@ void Keyspace::CompleteBarrier(const Call& call, const std::string& name) {
       AnswerAndForget(id, change.answers.back(), &call.outcome->answers);
     }
   }
+  // Forget() removes a barrier with its last waiter.
+  CADRE_CHECK(barriers_.count(name) == 0, "barrier ", Quoted(name), " is complete");
 }
 
 bool Keyspace::MayWrite(const Call& call, const std::map<std::string, std::string>& to,
@@ -194,7 +201,7 @@ bool Keyspace::MayWrite(const Call& call, const std::map<std::string, std::strin
                       kMaxValueBytes, " are allowed"));
     return false;
   }
-  const Stored& stored = call.stored;
+  const StoreContent& stored = call.stored;
   if (stored.keys.size() + stored.communicator_ids.size() >= kMaxKeys && to.count(key) == 0) {
     Fail(call, absl::StatusCode::kResourceExhausted,
          absl::StrCat("this generation has ", kMaxKeys, " keys already"));
@@ -223,12 +230,12 @@ void Keyspace::Answer(const Call& call, Reply reply) {
   } else {
     answers_.Remember(reply);
   }
-  call.outcome->answers.push_back({call.asker, std::move(reply)});
+  call.outcome->answers.push_back({call.requester, std::move(reply)});
 }
 
 void Keyspace::Fail(const Call& call, absl::StatusCode code, absl::string_view message) {
   call.outcome->answers.push_back(
-      {call.asker, ErrorReply(call.request.client, call.request.id, code, message)});
+      {call.requester, ErrorReply(call.request.client, call.request.id, code, message)});
 }
 
 bool Keyspace::Wait(const Call& call, WaitsFor what, const std::string& name) {
@@ -244,12 +251,169 @@ bool Keyspace::Wait(const Call& call, WaitsFor what, const std::string& name) {
   waiter.request = {call.request.client, call.request.id};
   waiter.rank = call.request.rank;
   waiter.deadline = call.now + std::min(absl::Milliseconds(call.request.wait_ms), kMaxWait);
-  waiter.askers = {call.asker};
+  waiter.requesters = {call.requester};
   by_request_[waiter.request] = id;
   by_name_[{what, name}].insert(id);
   by_deadline_.insert({waiter.deadline, id});
-  if (call.asker.call != 0) by_call_[call.asker.call] = id;
+  // A repeated request does not come here (AddRequester()).
+  CADRE_CHECK(by_request_.size() == waiters_.size() && by_deadline_.size() == waiters_.size(),
+              waiters_.size(), " waiters, ", by_request_.size(), " requests, ", by_deadline_.size(),
+              " deadlines");
+  if (call.requester.call != 0) by_call_[call.requester.call] = id;
   return true;
+}
+
+// Waiters: they are woken, time out, are abandoned, or are answered when the store closes.
+
+void Keyspace::Wake(WaitsFor what, const std::string& name, const std::string& value,
+                    Outcome* outcome) {
+  if (by_name_.empty()) return;
+  const auto found = by_name_.find({what, name});
+  if (found == by_name_.end()) return;
+  const std::set<uint64_t> ids = found->second;
+  for (const uint64_t id : ids) {
+    Reply reply = waiters_.at(id).EmptyReply();
+    reply.value = value;
+    AnswerAndForget(id, std::move(reply), &outcome->answers);
+  }
+}
+
+void Keyspace::AnswerAndForget(uint64_t id, Reply reply, std::vector<AddressedReply>* answers) {
+  for (const Requester& requester : waiters_.at(id).requesters)
+    answers->push_back({requester, reply});
+  Forget(id);
+}
+
+void Keyspace::Forget(uint64_t id) {
+  const auto found = waiters_.find(id);
+  CADRE_CHECK(found != waiters_.end(), "no waiter ", id);
+  const Waiter& waiter = found->second;
+  by_request_.erase(waiter.request);
+  by_deadline_.erase({waiter.deadline, id});
+  for (const Requester& requester : waiter.requesters) {
+    if (requester.call != 0) by_call_.erase(requester.call);
+  }
+  const auto named = by_name_.find({waiter.what, waiter.name});
+  CADRE_CHECK(named != by_name_.end(), "waiter ", id, " is not found by its name");
+  named->second.erase(id);
+  if (named->second.empty()) by_name_.erase(named);
+  if (waiter.what == WaitsFor::kBarrier) {
+    const auto barrier = barriers_.find(waiter.name);
+    if (barrier != barriers_.end()) {
+      const auto rank = barrier->second.arrived.find(waiter.rank);
+      if (rank != barrier->second.arrived.end()) {
+        rank->second.erase(id);
+        if (rank->second.empty()) barrier->second.arrived.erase(rank);
+      }
+      if (barrier->second.arrived.empty()) barriers_.erase(barrier);
+    }
+  }
+  waiters_.erase(found);
+}
+
+std::string Keyspace::TimeoutText(const Waiter& waiter) const {
+  if (waiter.what == WaitsFor::kKey) {
+    return absl::StrCat("no rank set key ", Quoted(waiter.name), " in time");
+  }
+  if (waiter.what == WaitsFor::kId) {
+    return absl::StrCat("no rank published an id for communicator ", Quoted(waiter.name),
+                        " in time");
+  }
+  const Barrier& barrier = barriers_.at(waiter.name);
+  const uint32_t arrived = barrier.arrived.size();
+  std::string text = absl::StrCat("barrier ", Quoted(waiter.name), ": ", arrived, " of ",
+                                  Count(barrier.size, "rank"), " arrived in time");
+  // Which ranks a barrier of less than the world is for is unknown.
+  if (barrier.size != barrier.world_size) return text;
+  std::vector<std::string> missing;
+  for (uint32_t rank = 0; rank < barrier.size && missing.size() < kFirstFew; ++rank) {
+    if (barrier.arrived.count(rank) == 0) missing.push_back(absl::StrCat(rank));
+  }
+  const size_t total = barrier.size - arrived;
+  return absl::StrCat(text, "; missing: ", total == 1 ? "rank " : "ranks ",
+                      FirstFew(missing, total));
+}
+
+std::vector<AddressedReply> Keyspace::Expire(MonoTime now) {
+  std::vector<AddressedReply> answers;
+  // Requests that time out at the same moment see the same arrivals, so their text is made once.
+  std::map<std::pair<WaitsFor, std::string>, std::string> texts;
+  std::vector<std::pair<uint64_t, std::string>> late;
+  for (const auto& [deadline, id] : by_deadline_) {
+    if (deadline > now) break;
+    const Waiter& waiter = waiters_.at(id);
+    std::string& text = texts[{waiter.what, waiter.name}];
+    if (text.empty()) text = TimeoutText(waiter);
+    late.emplace_back(id, text);
+  }
+  for (const auto& [id, why] : late) {
+    const RequestKey request = waiters_.at(id).request;
+    AnswerAndForget(
+        id, ErrorReply(request.first, request.second, absl::StatusCode::kDeadlineExceeded, why),
+        &answers);
+  }
+  return answers;
+}
+
+MonoTime Keyspace::NextDeadline() const {
+  return by_deadline_.empty() ? MonoTime::Never() : by_deadline_.begin()->first;
+}
+
+std::vector<AddressedReply> Keyspace::End(absl::StatusCode code, absl::string_view message) {
+  std::vector<AddressedReply> answers;
+  for (const auto& [id, waiter] : waiters_) {
+    const Reply reply = ErrorReply(waiter.request.first, waiter.request.second, code, message);
+    for (const Requester& requester : waiter.requesters) answers.push_back({requester, reply});
+  }
+  *this = Keyspace();
+  return answers;
+}
+
+void Keyspace::ForgetCall(uint64_t call) {
+  const auto found = by_call_.find(call);
+  if (found == by_call_.end()) return;
+  const uint64_t id = found->second;
+  by_call_.erase(found);
+  std::vector<Requester>& requesters = waiters_.at(id).requesters;
+  requesters.erase(std::remove(requesters.begin(), requesters.end(), Requester{call, ""}),
+                   requesters.end());
+  if (requesters.empty()) Forget(id);
+}
+
+void Keyspace::ForgetPeer(const std::string& peer) {
+  std::vector<uint64_t> abandoned;
+  for (auto& [id, waiter] : waiters_) {
+    std::vector<Requester>& requesters = waiter.requesters;
+    requesters.erase(std::remove(requesters.begin(), requesters.end(), Requester{0, peer}),
+                     requesters.end());
+    if (requesters.empty()) abandoned.push_back(id);
+  }
+  for (const uint64_t id : abandoned) Forget(id);
+}
+
+absl::Status Keyspace::CheckInvariants() const {
+  if (waiters_.size() > kMaxWaiters || by_request_.size() != waiters_.size() ||
+      by_deadline_.size() != waiters_.size() ||
+      by_call_.size() > waiters_.size() * kMaxRequestersPerWaiter) {
+    return absl::InternalError("store: the indexes of waiters do not match");
+  }
+  if (answers_.size() > kMaxAnswers) {
+    return absl::InternalError("store: too many answers are remembered");
+  }
+  for (const auto& [name, barrier] : barriers_) {
+    if (barrier.arrived.empty() || barrier.arrived.size() >= barrier.size) {
+      return absl::InternalError(absl::StrCat("store: barrier ", Quoted(name), " should be gone"));
+    }
+    for (const auto& [rank, ids] : barrier.arrived) {
+      for (const uint64_t id : ids) {
+        if (waiters_.count(id) == 0) {
+          return absl::InternalError(absl::StrCat("store: barrier ", Quoted(name),
+                                                  " counts a request that no longer waits"));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace cadre::keyspace

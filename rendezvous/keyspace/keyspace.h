@@ -1,9 +1,10 @@
-// A store: keys, barriers and communicator ids, and those who wait for them. Pure; one thread. The
-// server keeps one for each job's current generation, rank 0 under mpirun one for its launch.
+// Keyspace: a store of keys, barriers and communicator ids, and the requests that wait in it. Pure;
+// one thread. The server has one for each job's current generation; under mpirun rank 0 has one for
+// its launch.
 //
-// What is stored lives in Stored, with the answers of the operations that changed it: such an
+// The content is in StoreContent, with the replies of the operations that changed it: such an
 // operation returns the change, which the server records first. Waiters, barrier arrivals and the
-// answers of operations that changed nothing may be lost and live here.
+// replies of operations that changed nothing are kept here and may be lost.
 #ifndef CADRE_RENDEZVOUS_KEYSPACE_KEYSPACE_H_
 #define CADRE_RENDEZVOUS_KEYSPACE_KEYSPACE_H_
 
@@ -18,48 +19,48 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "rendezvous/keyspace/answers.h"
-#include "rendezvous/keyspace/request.h"
-#include "rendezvous/keyspace/stored.h"
+#include "rendezvous/keyspace/store_content.h"
+#include "rendezvous/keyspace/store_request.h"
 
 namespace cadre::keyspace {
 
-// To whom an answer goes: a call, or a peer that asks many things and tells answers apart by the
-// request's id.
-struct Asker {
+// Identifies who gets an answer: a call, or a peer that has several requests open and distinguishes
+// their answers by the id of the request.
+struct Requester {
   uint64_t call = 0;  // 0: a peer
   std::string peer;
-  friend bool operator==(const Asker& a, const Asker& b) {
+  friend bool operator==(const Requester& a, const Requester& b) {
     return a.call == b.call && a.peer == b.peer;
   }
 };
 
-struct AnswerTo {
-  Asker asker;
+struct AddressedReply {
+  Requester requester;
   Reply reply;
 };
 
 struct Outcome {
-  // To be applied to what is stored before anything else is executed, and before the answers go.
+  // The caller applies it to the content before it executes anything else and before it sends the
+  // answers.
   std::optional<Change> change;
-  std::vector<AnswerTo> answers;
+  std::vector<AddressedReply> answers;
 };
 
 class Keyspace {
  public:
-  // One operation on what is stored for `world_size` ranks. `full`: why nothing more may be
-  // written, whatever is stored here; empty: it may.
-  Outcome Execute(MonoTime now, const Stored& stored, uint32_t world_size, const Asker& asker,
-                  Request request, absl::string_view full = "");
+  // Executes one operation on `stored`, which serves `world_size` ranks. `full` is the reason why
+  // writes are refused whatever this store holds; empty if they are allowed.
+  Outcome Execute(MonoTime now, const StoreContent& stored, uint32_t world_size,
+                  const Requester& requester, Request request, absl::string_view full = "");
 
-  // Answers those whose time has run out.
-  std::vector<AnswerTo> Expire(MonoTime now);
+  // Answers the requests whose wait has timed out, with DEADLINE_EXCEEDED.
+  std::vector<AddressedReply> Expire(MonoTime now);
   MonoTime NextDeadline() const;
 
-  // The store is closed: everybody who waits is answered, everything is forgotten.
-  std::vector<AnswerTo> End(absl::StatusCode code, absl::string_view message);
+  // Closes the store: answers all waiting requests with this error, and drops everything.
+  std::vector<AddressedReply> End(absl::StatusCode code, absl::string_view message);
 
-  // Nobody is there any more to receive the answer.
+  // Called when the call or peer is gone and can receive no answer any more.
   void ForgetCall(uint64_t call);
   void ForgetPeer(const std::string& peer);
 
@@ -76,9 +77,9 @@ class Keyspace {
     RequestKey request;
     int32_t rank = 0;
     MonoTime deadline;
-    std::vector<Asker> askers;
+    std::vector<Requester> requesters;
 
-    // Still without content.
+    // Returns the reply to the request, without content.
     Reply EmptyReply() const {
       Reply reply;
       reply.client = request.first;
@@ -89,12 +90,12 @@ class Keyspace {
   struct Barrier {
     uint32_t size = 0;
     uint32_t world_size = 0;
-    // Who waits, by rank; a rank counts once.
+    // The ids of waiters by rank. A rank counts once, however many of its requests wait.
     std::map<int32_t, std::set<uint64_t>> arrived;
   };
-  struct Call;  // one Execute's arguments
+  struct Call;  // the arguments of one Execute()
 
-  // Those that write a key take key and value out of the operation.
+  // Operations that write a key have key and value moved out of them.
   void Do(const Call& call, Set& set);
   void Do(const Call& call, const Get& get);
   void Do(const Call& call, Add& add);
@@ -107,20 +108,20 @@ class Keyspace {
             const std::map<std::string, std::string>& from);
   void CompleteBarrier(const Call& call, const std::string& name);
 
-  // The request waits already; its answer goes to this asker, too.
-  void WaitAsWell(const Call& call, uint64_t id);
-  // False, with the answer given, when the key or the value may not be written.
+  // Adds the requester to a repeated request that waits already. All its requesters get the answer.
+  void AddRequester(const Call& call, uint64_t id);
+  // Answers the request and returns false if the key or the value may not be written.
   bool MayWrite(const Call& call, const std::map<std::string, std::string>& to,
                 const std::string& key, size_t value_bytes);
   void WriteKey(const Call& call, std::string key, std::string value);
   void Answer(const Call& call, Reply reply);
   void Fail(const Call& call, absl::StatusCode code, absl::string_view message);
-  // False, with the answer given, when there is no room.
+  // Answers the request and returns false if too many requests wait already.
   bool Wait(const Call& call, WaitsFor what, const std::string& name);
   void Wake(WaitsFor what, const std::string& name, const std::string& value, Outcome* outcome);
-  void AnswerAndForget(uint64_t id, Reply reply, std::vector<AnswerTo>* answers);
+  void AnswerAndForget(uint64_t id, Reply reply, std::vector<AddressedReply>* answers);
   void Forget(uint64_t id);
-  std::string WhyNotInTime(const Waiter& waiter) const;
+  std::string TimeoutText(const Waiter& waiter) const;
 
   uint64_t next_waiter_ = 1;
   std::map<uint64_t, Waiter> waiters_;
@@ -130,8 +131,8 @@ class Keyspace {
   std::map<uint64_t, uint64_t> by_call_;
   std::map<std::string, Barrier> barriers_;
 
-  // Of operations that might have changed something, and did not.
-  Answers answers_;
+  // Replies of operations that could have changed something and did not.
+  ReplyCache answers_;
 };
 
 }  // namespace cadre::keyspace

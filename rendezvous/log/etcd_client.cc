@@ -13,17 +13,17 @@
 #include "base/status_macros.h"
 #include "proto/etcd.grpc.pb.h"
 #include "rpc/channels.h"
+#include "rpc/status_details.h"
 #include "rpc/tls/credentials.h"
-#include "rpc/unreached.h"
 
 namespace cadre::log {
 namespace {
 
-// A page of the log at its largest; etcd itself sends up to 2 GiB.
+// The size of the largest page of the log; etcd itself sends up to 2 GiB.
 constexpr int kReplyBytesMax = 256 << 20;
 constexpr size_t kReasonBytesMax = 300;
 constexpr absl::Duration kEtcdConnectTimeout = absl::Seconds(1);
-// Of several members one that is silent leaves time for another.
+// Shorter than a call, so that another member can be tried when one is silent.
 constexpr absl::Duration kMemberTimeout = absl::Seconds(1);
 
 int Millis(absl::Duration duration) {
@@ -35,10 +35,10 @@ grpc::ChannelArguments Arguments() {
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kReplyBytesMax);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Despite its name it bounds one connection attempt.
+  // Despite its name it limits one connection attempt.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(kEtcdConnectTimeout));
-  // Gives up a connection whose other end is gone. Only while calls are under way: etcd hangs up on
-  // those who ask otherwise.
+  // Detects a connection whose other end is gone. Only during calls, because etcd closes
+  // connections that ping otherwise.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(rpc::kKeepaliveTime));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(kEtcdCallTimeout));
   return arguments;
@@ -56,14 +56,14 @@ bool MayAnswerElsewhere(const grpc::Status& status) {
 }  // namespace
 
 std::string EtcdReason(absl::StatusCode code, const std::string& text) {
-  switch (rpc::WhyUnreached(text)) {
-    case rpc::Unreached::kRefused:
+  switch (rpc::ConnectErrorOf(text)) {
+    case rpc::ConnectError::kRefused:
       return "connection refused";
-    // Which of its two lookups failed is another one each time.
-    case rpc::Unreached::kUnknownName:
+    // gRPC alternates between the errors of its two lookups.
+    case rpc::ConnectError::kUnknownName:
       return "the name does not resolve";
-    case rpc::Unreached::kTimedOut:
-    case rpc::Unreached::kHandshakeGivenUp:
+    case rpc::ConnectError::kTimedOut:
+    case rpc::ConnectError::kHandshakeTimedOut:
       return "no answer";
     default:
       break;
@@ -90,7 +90,7 @@ struct EtcdClient::Impl {
     const std::lock_guard<std::mutex> lock(mutex);
     std::shared_ptr<const Member>& member = members[index];
     if (member == nullptr) {
-      // As the files are now; where they are being replaced, as they were.
+      // With the current TLS files; while they are being replaced, with the old ones.
       auto renewed = rpc::MakeChannelCredentials(security);
       if (renewed.ok()) credentials = *std::move(renewed);
       const auto channel = grpc::CreateCustomChannel(names[index], credentials, Arguments());
@@ -100,14 +100,14 @@ struct EtcdClient::Impl {
     return member;
   }
 
-  // One that failed is not used again: gRPC would go on failing calls at once, and hardly looks
-  // after a connection that no call waits for.
+  // A connection that failed is not used again: gRPC would fail calls at once, and hardly
+  // reconnects while no call waits.
   void Forget(size_t index, const std::shared_ptr<const Member>& failed) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (members[index] == failed) members[index].reset();
   }
 
-  // Makes the call at one member after the other, beginning with the one that answered last.
+  // Tries the call at one member after the other, beginning with the one that answered last.
   template <typename Call>
   absl::Status Try(const Call& call) {
     const MonoTime until = MonoNow() + kEtcdCallTimeout;
@@ -129,7 +129,7 @@ struct EtcdClient::Impl {
         break;
       }
       Forget(index, member);
-      // The next call does not begin with the one that just failed.
+      // The next call begins with another member than the one that just failed.
       current = (index + 1) % names.size();
     }
     if (status.ok()) return absl::OkStatus();
@@ -194,7 +194,7 @@ absl::StatusOr<absl::Duration> EtcdClient::KeepAlive(int64_t lease) {
     const bool answered = stream->Write(request) && stream->Read(&response);
     stream->WritesDone();
     if (answered) {
-      // The stream itself is of no further use.
+      // The stream is not needed any more.
       context->TryCancel();
       stream->Finish();
       return grpc::Status::OK;

@@ -17,31 +17,32 @@
 namespace cadre::log {
 
 struct EtcdOptions {
-  // host:port of the members of one etcd; those that do not answer are passed over.
+  // host:port of the members of one etcd cluster; members that do not answer are skipped.
   std::vector<std::string> endpoints;
   rpc::TransportSecurity security;
-  // Every key begins with it. Servers with the same one share a state.
+  // The prefix of every key. Servers with the same prefix share a state.
   std::string prefix;
 };
 
-// Of one call, at all endpoints together.
+// The limit of one call, at all endpoints together.
 inline constexpr absl::Duration kEtcdCallTimeout = absl::Seconds(2);
 
 class EtcdClient {
  public:
-  // Connects with the first call. INVALID_ARGUMENT: TLS files.
+  // Connects at the first call. INVALID_ARGUMENT: the TLS files.
   static absl::StatusOr<std::unique_ptr<EtcdClient>> Make(const EtcdOptions& options);
   ~EtcdClient();
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // Errors of all: UNAVAILABLE (etcd does not answer, or has no leader of its own),
-  // RESOURCE_EXHAUSTED (its space is used up), PERMISSION_DENIED, and others as etcd gives them;
-  // each names etcd. After UNAVAILABLE the call may have been, or may still be, carried out.
+  // All calls may fail with UNAVAILABLE (etcd does not answer, or has no leader itself),
+  // RESOURCE_EXHAUSTED (its space is used up), PERMISSION_DENIED, and other errors of etcd; each
+  // message names etcd. A call that fails with UNAVAILABLE may have been carried out, or may still
+  // be.
   absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request);
   absl::StatusOr<etcdserverpb::LeaseGrantResponse> Grant(absl::Duration ttl);
-  // How long the lease now lives; 0: it is no more.
+  // Returns the lease's remaining time; 0: the lease has expired.
   absl::StatusOr<absl::Duration> KeepAlive(int64_t lease);
   absl::Status Revoke(int64_t lease);
 
@@ -51,17 +52,17 @@ class EtcdClient {
   std::unique_ptr<Impl> impl_;
 };
 
-// gRPC's words for what happens often, in ours: the same for the same fault each time, so that
-// whoever says what is new says it once.
+// Replaces frequent errors of gRPC by texts of our own that are equal each time for the same fault,
+// so that logs of new errors do not repeat it.
 std::string EtcdReason(absl::StatusCode code, const std::string& text);
 
-// Parts of requests.
+// Add parts to requests.
 void PutKey(absl::string_view key, std::string value, int64_t lease,
             etcdserverpb::RequestOp* request);
 void GetKey(absl::string_view key, etcdserverpb::RequestOp* request);
 // "The key was created at this revision"; 0: it does not exist.
 void CreatedAt(absl::string_view key, int64_t revision, etcdserverpb::Compare* compare);
-// Likewise for its last change.
+// Likewise for the key's last change.
 void ChangedAt(absl::string_view key, int64_t revision, etcdserverpb::Compare* compare);
 
 }  // namespace cadre::log

@@ -45,7 +45,7 @@ absl::StatusOr<Leadership::Outcome> Leadership::Campaign(const Options& options)
       if (kvs.size() > 0) outcome.leader = kvs[0].value();
       return outcome;
     }
-    // The first attempt was carried out though its answer was lost.
+    // The first attempt was carried out, although its answer was lost.
     revision = kvs[0].create_revision();
   }
   outcome.leader = options.address;
@@ -71,16 +71,16 @@ Leadership::~Leadership() {
     changed_.notify_all();
   }
   thread_.join();
-  // If this fails the lease ends by itself.
+  // If this fails the lease expires by itself.
   options_.client->Revoke(lease_).IgnoreError();
 }
 
-void Leadership::Lose(absl::Status why) {
+void Leadership::MarkLost(absl::Status why) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  LoseLocked(std::move(why));
+  MarkLostLocked(std::move(why));
 }
 
-void Leadership::LoseLocked(absl::Status why) {
+void Leadership::MarkLostLocked(absl::Status why) {
   if (lost_.ok()) lost_ = std::move(why);
   changed_.notify_all();
 }
@@ -88,10 +88,11 @@ void Leadership::LoseLocked(absl::Status why) {
 absl::Status Leadership::AwaitLoss(absl::Duration timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait_until(lock, In(timeout), [this] { return !lost_.ok(); });
-  // Also where the renewing thread still waits for an answer, or this process stood still.
+  // Checked here too, in case the renewing thread still waits for an answer, or this process was
+  // suspended.
   const absl::Duration unconfirmed = MonoNow() - confirmed_at_;
   if (unconfirmed > options_.unconfirmed_limit) {
-    LoseLocked(absl::UnavailableError(
+    MarkLostLocked(absl::UnavailableError(
         absl::StrCat("etcd has not confirmed the lease for ",
                      absl::FormatDuration(absl::Trunc(unconfirmed, absl::Milliseconds(100))))));
   }
@@ -111,7 +112,7 @@ void Leadership::Renew() {
     if (left.ok() && *left > absl::ZeroDuration()) {
       confirmed_at_ = sent_at;
     } else if (left.ok()) {
-      LoseLocked(absl::UnavailableError("its lease in etcd has ended"));
+      MarkLostLocked(absl::UnavailableError("its lease in etcd has expired"));
     }
   }
 }

@@ -1,6 +1,6 @@
-// Which of several servers leads: the one that made the leader key, which is bound to a lease of
-// its own and goes with it. What a leader writes is guarded by the key's create revision, so that
-// one that was deposed without noticing writes nothing. Thread safe.
+// Elects the leader of several servers: the server that created the leader key, which is bound to a
+// lease and disappears with it. A leader's writes are guarded by the key's create revision, so that
+// a leader that was deposed without noticing cannot write. Thread safe.
 #ifndef CADRE_RENDEZVOUS_LOG_ETCD_LEADERSHIP_H_
 #define CADRE_RENDEZVOUS_LOG_ETCD_LEADERSHIP_H_
 
@@ -19,8 +19,8 @@
 
 namespace cadre::log {
 
-// How long the key outlives its server: the shortest that etcd allows with its default timing, and
-// it looks for ended leases twice a second. Renewed four times within that.
+// How long the key outlives its server: the shortest time that etcd allows with its default timing;
+// etcd looks for expired leases twice a second. The lease is renewed four times within it.
 inline constexpr absl::Duration kLeadershipTtl = absl::Seconds(2);
 inline constexpr absl::Duration kRenewalRetry = absl::Milliseconds(100);
 
@@ -29,10 +29,10 @@ class Leadership {
   struct Options {
     std::shared_ptr<EtcdClient> client;
     std::string prefix;
-    // The value of the key: where clients find this server.
+    // The value of the key: the address at which clients find this server.
     std::string address;
-    // A leader whose lease could not be renewed for this long gives up. Until then an etcd that is
-    // away changes nothing, because without it nobody else is elected.
+    // A leader whose lease could not be renewed for this long gives up. An outage of etcd that is
+    // shorter has no effect, because without etcd no other server is elected.
     absl::Duration unconfirmed_limit;
     absl::Duration ttl = kLeadershipTtl;
   };
@@ -52,16 +52,16 @@ class Leadership {
   const std::string& key() const { return key_; }
   int64_t create_revision() const { return create_revision_; }
 
-  // Somebody has found out that it is over.
-  void Lose(absl::Status why);
-  // Waits for `timeout` at most; OK: it still lasts.
+  // Called by code that finds out that the leadership has ended: AwaitLoss returns `why`.
+  void MarkLost(absl::Status why);
+  // Waits until the leadership ends, for `timeout` at most; OK: it still lasts.
   absl::Status AwaitLoss(absl::Duration timeout);
 
  private:
   Leadership(const Options& options, int64_t lease, int64_t create_revision, MonoTime confirmed_at,
              absl::Duration ttl);
   void Renew();
-  void LoseLocked(absl::Status why);
+  void MarkLostLocked(absl::Status why);
 
   const Options options_;
   const std::string key_;
@@ -73,7 +73,7 @@ class Leadership {
   std::condition_variable changed_;
   bool ending_ = false;
   absl::Status lost_;
-  // When the last renewal that etcd answered was sent.
+  // When the last renewal that etcd has confirmed was sent.
   MonoTime confirmed_at_;
 
   std::thread thread_;

@@ -11,16 +11,18 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "rendezvous/log/state_format.h"
+#include "rendezvous/log/etcd_client.h"
+#include "rendezvous/log/record_log.h"
 
 namespace cadre::log {
 namespace {
 
-// A snapshot and twice as much again.
+// The log is compacted when it is this many times as large as the last snapshot.
 constexpr uint64_t kCompactionFactor = 3;
-// With pieces of their largest size a page is 16 MiB.
+// With pieces of the largest size a page has 16 MiB.
 constexpr int64_t kPiecesPerPage = 16;
-// From the log's end to where a snapshot is written while the log goes on.
+// The distance from the end of the log to the keys of a snapshot that is written while the log
+// grows.
 constexpr uint64_t kSnapshotDistance = uint64_t{1} << 32;
 
 class EtcdLog final : public RecordLog {
@@ -39,7 +41,7 @@ class EtcdLog final : public RecordLog {
     RETURN_IF_ERROR(CheckStateFormat(absl::StrCat("the state in etcd under ", options_.prefix),
                                      head_.format(),
                                      "give another --etcd-prefix to begin with an empty state"));
-    // Removes what a leader before this one left unfinished.
+    // Erases what an earlier leader left unfinished.
     etcdserverpb::TxnRequest request = Guarded(head_);
     Erase(head_.next(), UINT64_MAX, &request);
     RETURN_IF_ERROR(Write(request));
@@ -53,7 +55,7 @@ class EtcdLog final : public RecordLog {
     ++appends_;
     const absl::MutexLock lock(&mutex_);
     --appends_;
-    RETURN_IF_ERROR(Settle());
+    RETURN_IF_ERROR(ResolveUncertainWrite());
     v1::EtcdLogHead next = head_;
     next.set_next(head_.next() + pieces.size());
     next.set_log_bytes(head_.log_bytes() + BytesOf(pieces));
@@ -66,19 +68,19 @@ class EtcdLog final : public RecordLog {
            std::max(kEtcdCompactionBytesMin, kCompactionFactor * head_.snapshot_bytes());
   }
 
-  // The snapshot is written far behind the log, where no head says that it counts, and what was
-  // appended meanwhile is copied behind it. Then the head is moved there.
-  absl::Status Compact(Shortener& shortener, const std::atomic<bool>& stop) override {
+  // The snapshot is written far behind the end of the log, where it is not valid until the head
+  // points to it. Records appended meanwhile are copied behind it. Then the head is moved.
+  absl::Status Compact(Compactor& compactor, const std::atomic<bool>& stop) override {
     uint64_t first = 0, end = 0;
     RETURN_IF_ERROR(Step(stop, [&] {
       first = head_.first();
       end = head_.next();
-      // What a compaction before this one left unfinished.
+      // Erases what an unfinished compaction left.
       etcdserverpb::TxnRequest request = Guarded(head_);
       Erase(end, UINT64_MAX, &request);
       return Write(request);
     }));
-    RETURN_IF_ERROR(ShortenAll(first, end, shortener, stop));
+    RETURN_IF_ERROR(FeedAll(first, end, compactor, stop));
     const uint64_t begin = end + kSnapshotDistance;
     uint64_t next = begin;
     uint64_t bytes = 0;
@@ -92,7 +94,7 @@ class EtcdLog final : public RecordLog {
       bytes += piece.size();
       return absl::OkStatus();
     };
-    const RecordRows snapshot = shortener.Take();
+    const RecordRows snapshot = compactor.Take();
     for (const RecordRows::Row& row : snapshot.rows()) {
       for (const std::string& piece : CutBytes(row.bytes)) RETURN_IF_ERROR(write(piece));
     }
@@ -100,7 +102,8 @@ class EtcdLog final : public RecordLog {
     for (;;) {
       std::vector<std::string> tail;
       RETURN_IF_ERROR(Step(stop, [&]() -> absl::Status {
-        if (first != head_.first()) return Named(absl::UnavailableError("the log was moved"));
+        if (first != head_.first())
+          return CannotSave(absl::UnavailableError("another compaction has replaced the log"));
         ASSIGN_OR_RETURN(tail, ReadPieces(end, 1));
         if (!tail.empty()) return absl::OkStatus();
         v1::EtcdLogHead moved = head_;
@@ -131,7 +134,7 @@ class EtcdLog final : public RecordLog {
     return bytes;
   }
 
-  // The batch, as values of keys.
+  // Splits the batch into values of keys.
   std::vector<std::string> Cut(const RecordRows& records) const {
     std::string bytes;
     for (const RecordRows::Row& row : records.rows()) bytes += row.bytes;
@@ -153,7 +156,8 @@ class EtcdLog final : public RecordLog {
     return pieces;
   }
 
-  // A transaction that succeeds only for the leader and after nothing else; it sets the head.
+  // Makes a transaction that sets the head and succeeds only for the leader, and only if no other
+  // write came between.
   etcdserverpb::TxnRequest Guarded(const v1::EtcdLogHead& head) const {
     etcdserverpb::TxnRequest request;
     CreatedAt(options_.leader_key, options_.leader_revision, request.add_compare());
@@ -163,7 +167,7 @@ class EtcdLog final : public RecordLog {
     return request;
   }
 
-  // All pieces from `first` up to, and without, `end`.
+  // Erases all pieces in [first, end).
   void Erase(uint64_t first, uint64_t end, etcdserverpb::TxnRequest* request) const {
     auto* erase = request->add_success()->mutable_request_delete_range();
     erase->set_key(PieceKey(first));
@@ -185,40 +189,41 @@ class EtcdLog final : public RecordLog {
   absl::Status Write(const etcdserverpb::TxnRequest& request) {
     const absl::StatusOr<etcdserverpb::TxnResponse> response = options_.client->Txn(request);
     if (!response.ok()) {
-      certain_ = false;
-      return Named(response.status());
+      head_is_certain_ = false;
+      return CannotSave(response.status());
     }
     if (response->succeeded()) {
       head_revision_ = response->header().revision();
       return absl::OkStatus();
     }
-    certain_ = false;
+    head_is_certain_ = false;
     RETURN_IF_ERROR(CheckLeader(response->responses(0)));
-    return Named(absl::UnavailableError("an earlier write came through late"));
+    return CannotSave(absl::UnavailableError("an earlier write took effect only now"));
   }
 
-  // After a write whose outcome is not known: what etcd holds now. A batch that came through is
-  // written again, as the caller was told that it failed.
-  absl::Status Settle() {
+  // After a write with an unknown outcome: reads what etcd holds now. A batch that was written is
+  // written again, because the caller was told that it failed.
+  absl::Status ResolveUncertainWrite() {
     RETURN_IF_ERROR(deposed_);
-    if (certain_) return absl::OkStatus();
+    if (head_is_certain_) return absl::OkStatus();
     ASSIGN_OR_RETURN(const v1::EtcdLogHead found, ReadHead());
     if (found.server_id() != head_.server_id())
       return Damaged("it was removed while the server ran");
-    // A compaction came through, however late. What it replaced is gone, and nothing of ours was
-    // written after it: that takes the head's revision, which is known only from here on.
+    // A compaction took effect, however late. What it replaced is gone, and nothing of ours can
+    // have been written after it, because a write needs the head's revision, which is known only
+    // from here on.
     if (found.first() != head_.first()) head_ = found;
-    certain_ = true;
+    head_is_certain_ = true;
     return absl::OkStatus();
   }
 
-  // Without a server_id where there is none yet.
+  // The result has no server_id if there is no log yet.
   absl::StatusOr<v1::EtcdLogHead> ReadHead() {
     etcdserverpb::TxnRequest request;
     GetKey(options_.leader_key, request.add_success());
     GetKey(head_key_, request.add_success());
     const absl::StatusOr<etcdserverpb::TxnResponse> response = options_.client->Txn(request);
-    if (!response.ok()) return Named(response.status());
+    if (!response.ok()) return CannotSave(response.status());
     RETURN_IF_ERROR(CheckLeader(response->responses(0)));
     const auto& kvs = response->responses(1).response_range().kvs();
     head_revision_ = kvs.empty() ? 0 : kvs[0].mod_revision();
@@ -234,8 +239,8 @@ class EtcdLog final : public RecordLog {
     if (!kvs.empty() && kvs[0].create_revision() == options_.leader_revision) {
       return absl::OkStatus();
     }
-    const std::string why = kvs.empty() ? "its lease in etcd has ended"
-                                        : absl::StrCat("the one at ", kvs[0].value(), " does");
+    const std::string why = kvs.empty() ? "its lease in etcd has expired"
+                                        : absl::StrCat("the server at ", kvs[0].value(), " does");
     deposed_ = absl::AbortedError(absl::StrCat("this server no longer leads: ", why));
     if (options_.on_deposed) options_.on_deposed(absl::AbortedError(why));
     return deposed_;
@@ -270,17 +275,17 @@ class EtcdLog final : public RecordLog {
     return absl::OkStatus();
   }
 
-  // One piece of a compaction, which lets those go first who append.
+  // Runs one piece of a compaction. Threads that wait to append go first.
   absl::Status Step(const std::atomic<bool>& stop, const std::function<absl::Status()>& body) {
-    if (stop) return absl::CancelledError("the server ends");
+    if (stop) return absl::CancelledError("the server is shutting down");
     const absl::MutexLock lock(&mutex_,
                                absl::Condition(
                                    +[](EtcdLog* log) { return log->appends_ == 0; }, this));
-    RETURN_IF_ERROR(Settle());
+    RETURN_IF_ERROR(ResolveUncertainWrite());
     return body();
   }
 
-  // From `first` on; none behind the last.
+  // Reads pieces from `first` on; empty: there are no more.
   absl::StatusOr<std::vector<std::string>> ReadPieces(uint64_t first, int64_t most) const {
     std::vector<std::string> pieces;
     if (first >= head_.next()) return pieces;
@@ -289,15 +294,15 @@ class EtcdLog final : public RecordLog {
     request.set_range_end(PieceKey(head_.next()));
     request.set_limit(most);
     const absl::StatusOr<etcdserverpb::RangeResponse> page = options_.client->Range(request);
-    if (!page.ok()) return Named(page.status());
+    if (!page.ok()) return CannotSave(page.status());
     for (const etcdserverpb::KeyValue& kv : page->kvs()) pieces.push_back(kv.value());
     if (pieces.empty()) return Damaged(absl::StrCat(PieceKey(first), " is missing"));
     return pieces;
   }
 
-  // Shows the shortener the records of the pieces from `first` up to, and without, `end`.
-  absl::Status ShortenAll(uint64_t first, uint64_t end, Shortener& shortener,
-                          const std::atomic<bool>& stop) {
+  // Gives the compactor the records of the pieces in [first, end).
+  absl::Status FeedAll(uint64_t first, uint64_t end, Compactor& compactor,
+                       const std::atomic<bool>& stop) {
     std::string bytes;
     while (first < end) {
       std::vector<std::string> pieces;
@@ -318,7 +323,7 @@ class EtcdLog final : public RecordLog {
         const int64_t shift_us = ShiftOf(batch);
         for (v1::Record& record : *batch.mutable_records()) {
           ShiftTimes(shift_us, &record);
-          shortener.Add(record);
+          compactor.Add(record);
         }
       }
       first += pieces.size();
@@ -326,7 +331,7 @@ class EtcdLog final : public RecordLog {
     return absl::OkStatus();
   }
 
-  // As the batch was moved when the log was opened.
+  // The shift of the batch's times when the log was opened.
   int64_t ShiftOf(const v1::RecordBatch& batch) const {
     for (const auto& [clock, shift_us] : clocks_) {
       if (clock.boot_id == batch.boot_id() && clock.unix_us_at_zero == batch.unix_us_at_zero()) {
@@ -341,7 +346,7 @@ class EtcdLog final : public RecordLog {
     v1::RecordBatch batch;
     if (!batch.ParseFromString(bytes)) return false;
     const ClockBase clock = {batch.boot_id(), batch.unix_us_at_zero()};
-    // Those of one leader are moved together.
+    // Times of one leader are shifted together.
     if (written_on->empty() || written_on->back().clock.boot_id != clock.boot_id ||
         written_on->back().clock.unix_us_at_zero != clock.unix_us_at_zero) {
       written_on->push_back({records->size(), clock});
@@ -357,7 +362,7 @@ class EtcdLog final : public RecordLog {
         "in which running jobs start anew"));
   }
 
-  static absl::Status Named(const absl::Status& status) {
+  static absl::Status CannotSave(const absl::Status& status) {
     return absl::Status(
         absl::IsResourceExhausted(status) ? status.code() : absl::StatusCode::kUnavailable,
         absl::StrCat("cannot save state: ", status.message()));
@@ -365,18 +370,18 @@ class EtcdLog final : public RecordLog {
 
   const EtcdLogOptions options_;
   const std::string head_key_;
-  // As acknowledged; etcd may hold more after a write whose answer was lost.
+  // The acknowledged head; etcd may hold more after a write whose answer was lost.
   v1::EtcdLogHead head_;
   int64_t head_revision_ = 0;
   // Whether head_revision_ is that of the head in etcd.
-  bool certain_ = true;
+  bool head_is_certain_ = true;
   absl::Status deposed_;
-  // Of the records that were there at the start, and by how much their times were moved.
+  // The clocks of the records that existed at the start, and the shifts of their times.
   std::vector<std::pair<ClockBase, int64_t>> clocks_;
 
   // Held for one Append, or one piece of a compaction.
   mutable absl::Mutex mutex_;
-  // That wait for it.
+  // The number of appends that wait for the mutex.
   std::atomic<int> appends_{0};
 };
 

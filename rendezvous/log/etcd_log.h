@@ -1,14 +1,14 @@
-// The record log in etcd, for several servers of which one leads. One thread.
+// The record log in etcd, for several servers of which one is the leader. One thread.
 //
-//   PREFIX/head      EtcdLogHead: which pieces count
+//   PREFIX/head      EtcdLogHead: which pieces are valid
 //   PREFIX/log/N     EtcdLogPiece: the N-th (hexadecimal) of the pieces that batches are cut into
 //   PREFIX/leader    see etcd_leadership.h
 //
-// Each write is one transaction, guarded twice: by the leader key's create revision, so that only
-// the leader writes, and by the head's revision, which every write moves on, so that a write whose
-// answer was lost cannot come through after a later one. A batch counts from the transaction that
-// moves the head over its last piece. That keeps each request far below etcd's limits of 1.5 MiB
-// and 128 operations, whatever the size of a batch.
+// Each write is one transaction with two guards: the leader key's create revision, so that only the
+// leader writes, and the head's revision, which every write changes, so that a write whose answer
+// was lost cannot take effect after a later one. A batch is valid from the transaction that moves
+// the head past its last piece. So each request stays far below etcd's limits of 1.5 MiB and 128
+// operations, whatever the size of a batch.
 #ifndef CADRE_RENDEZVOUS_LOG_ETCD_LOG_H_
 #define CADRE_RENDEZVOUS_LOG_ETCD_LOG_H_
 
@@ -20,25 +20,24 @@
 #include "absl/status/statusor.h"
 #include "rendezvous/log/etcd_client.h"
 #include "rendezvous/log/record_log.h"
-#include "rendezvous/log/record_times.h"
 
 namespace cadre::log {
 
-// A log below this is never worth a compaction.
+// A log smaller than this is not compacted.
 inline constexpr uint64_t kEtcdCompactionBytesMin = 4 << 20;
 
 struct EtcdLogOptions {
   std::shared_ptr<EtcdClient> client;
   std::string prefix;
-  // The leadership that this log writes under.
+  // The leadership under which this log writes.
   std::string leader_key;
   int64_t leader_revision = 0;
-  // Called by Append and Compact when they find that it is over; from then on both fail.
+  // Called when Append or Compact finds that the leadership has ended; from then on both fail.
   std::function<void(absl::Status)> on_deposed;
-  // For a log that does not exist yet.
+  // Used for a new log.
   uint64_t new_server_id = 1;
   ClockBase clock;
-  // Of a batch in one key.
+  // The part of a batch that one key holds.
   size_t piece_bytes_max = 1 << 20;
 };
 

@@ -1,15 +1,18 @@
-// Against a real etcd: what is appended is there, once, whatever happens to etcd or to the
-// leadership.
+// Tests with a real etcd: what is appended is there exactly once, whatever happens to etcd or to
+// the leadership.
 #include "rendezvous/log/etcd_log.h"
 
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rendezvous/log/compactor_for_test.h"
+#include "rendezvous/log/etcd_client.h"
 #include "rendezvous/log/etcd_leadership.h"
-#include "rendezvous/log/ready_snapshot.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/etcd_process.h"
 
@@ -117,14 +120,14 @@ TEST_F(EtcdLogTest, TimesAreMovedToTheClockOfTheNextLeader) {
   leadership.reset();
   leadership = Lead();
   EtcdLogOptions options = LogOptions(*leadership);
-  // Started a second later, so its clock shows a second less.
+  // The machine was booted a second later, so its monotonic clock shows a second less.
   options.clock = {"another boot", 2000000};
   const auto opened = OpenEtcdLog(options);
   ASSERT_OK(opened);
   EXPECT_EQ(opened->records[0].job_created().job().times().created_us(), 5000 - 1000000);
 }
 
-// Far over etcd's limits of 128 operations and 1.5 MiB for one transaction.
+// The batch is far over etcd's limits of 128 operations and 1.5 MiB for one transaction.
 TEST_F(EtcdLogTest, ABatchOfAnySizeIsWhole) {
   auto leadership = Lead();
   std::vector<v1::Record> batch;
@@ -176,13 +179,13 @@ TEST_F(EtcdLogTest, WhatIsAppendedDuringACompactionStaysBehindTheSnapshot) {
     OpenedLog opened = Open(*leadership);
     ASSERT_OK(opened.log->Append({Written("a", std::string(1 << 10, 'x'))}));
     ASSERT_OK(opened.log->Append({Written("b")}));
-    ReadySnapshot shortener({Written("a and b")}, [&] {
+    ReadySnapshot compactor({Written("a and b")}, [&] {
       ASSERT_OK(opened.log->Append({Written("c", std::string(1 << 10, 'x'))}));
       ASSERT_OK(opened.log->Append({Written("d")}));
     });
     const std::atomic<bool> stop{false};
-    ASSERT_OK(opened.log->Compact(shortener, stop));
-    EXPECT_EQ(shortener.shown().size(), 2u);
+    ASSERT_OK(opened.log->Compact(compactor, stop));
+    EXPECT_EQ(compactor.shown().size(), 2u);
     ASSERT_OK(opened.log->Append({Written("e")}));
   }
   EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a and b", "c", "d", "e"));
@@ -196,12 +199,12 @@ TEST_F(EtcdLogTest, ADeposedLeaderWritesNothing) {
   auto old = OpenEtcdLog(options);
   ASSERT_OK(old);
   ASSERT_OK(old->log->Append({Written("a")}));
-  // Its lease ends without its knowledge.
+  // The lease ends without the leader's knowledge.
   first.reset();
   const auto second = Lead();
   OpenedLog current = Open(*second);
   EXPECT_THAT(old->log->Append({Written("stale")}),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("the one at here does")));
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("the server at here does")));
   EXPECT_THAT(CompactTo({Written("stale")}, *old->log), StatusIs(absl::StatusCode::kAborted));
   ASSERT_EQ(told.size(), 1u);
   ASSERT_OK(current.log->Append({Written("b")}));
@@ -209,11 +212,13 @@ TEST_F(EtcdLogTest, ADeposedLeaderWritesNothing) {
   EXPECT_THAT(Keys(Open(*second).records), ElementsAre("a", "b"));
 }
 
+// Fault (state): A leader dies before a batch is completely in etcd -> The next leader ignores that
+// batch
 TEST_F(EtcdLogTest, AnUnfinishedBatchOfADeadLeaderCountsForNothing) {
   auto leadership = Lead();
   OpenedLog opened = Open(*leadership);
   ASSERT_OK(opened.log->Append({Written("a")}));
-  // The first piece of a batch whose leader was killed before the second.
+  // Writes the first piece of a batch whose leader was killed before the second.
   v1::EtcdLogPiece piece;
   piece.set_bytes("half a batch");
   etcdserverpb::TxnRequest request;
@@ -243,7 +248,9 @@ TEST_F(EtcdLogTest, WhileEtcdIsAwayNothingIsAppendedAndAfterwardsEverythingIsOnc
   EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a", "b", "c"));
 }
 
-// The answer is lost, the write is not: it comes through when etcd goes on.
+// The answer is lost but the write is not: it takes effect when etcd continues.
+//
+// Fault (state): etcd's answer to a write is lost -> The write counts once
 TEST_F(EtcdLogTest, AWriteWhoseAnswerIsLostIsThereOnce) {
   auto leadership = Lead();
   OpenedLog opened = Open(*leadership);
@@ -275,7 +282,7 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLostLosesNothing) {
   } while (absl::IsUnavailable(appended));
   EXPECT_OK(appended);
   const std::vector<std::string> found = NextLeaderFinds(std::move(leadership));
-  // Either is right; what is not is a mixture.
+  // Both outcomes are correct; a mixture is not.
   if (found.size() == 2) {
     EXPECT_THAT(found, ElementsAre("a and b", "c"));
   } else {
@@ -283,9 +290,12 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLostLosesNothing) {
   }
 }
 
-// It is carried out after a read that found the old head, and before the write that follows that.
+// It takes effect after a read that found the old head, and before the write that follows.
+//
+// Fault (state): etcd's answer to a compaction is lost, or the compaction is carried out late ->
+// Nothing is lost
 TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLost_AndThatComesLate_LosesNothing) {
-  // To the log a transaction that etcd refuses for its size is one that may have come through.
+  // For the log, a transaction that etcd refuses for its size may have taken effect.
   piece_bytes_max_ = 4 << 20;
   const std::string too_large(3 << 20, 'x');
   auto leadership = Lead();
@@ -294,10 +304,10 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLost_AndThatComesLate_LosesNothing) 
   ASSERT_OK(opened.log->Append({Written("b")}));
   EXPECT_FALSE(CompactTo({Written("a and b", too_large)}, *opened.log).ok());
   EXPECT_FALSE(opened.log->Append({Written("c", too_large)}).ok());
-  // What comes late is written by a second log of the same leader.
+  // A second log of the same leader makes the write that takes effect late.
   ASSERT_OK(CompactTo({Written("a and b")}, *Open(*leadership).log));
   EXPECT_FALSE(opened.log->Append({Written("c", too_large)}).ok());
-  // So does the append that followed. The caller was told that it failed, and tries again.
+  // The append that followed takes effect too. Its caller got an error and repeats it.
   ASSERT_OK(Open(*leadership).log->Append({Written("c")}));
   EXPECT_OK(opened.log->Append({Written("c")}));
   EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a and b", "c"));
@@ -365,6 +375,7 @@ TEST_F(EtcdLogTest, OverTls_CertificatesThatWereReplacedAreTheNextConnections) {
   EXPECT_OK(client_->Grant(absl::Seconds(5)));
 }
 
+// Fault (state): A member of etcd does not answer -> The other members are asked
 TEST_F(EtcdLogTest, OneMemberThatDoesNotAnswerIsPassedOver) {
   EtcdProcess silent;
   ASSERT_TRUE(silent.Start());
@@ -377,5 +388,101 @@ TEST_F(EtcdLogTest, OneMemberThatDoesNotAnswerIsPassedOver) {
   silent.Resume();
 }
 
+// --- elections in a real etcd ---
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+class LeadershipTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!EtcdProcess::IsInstalled()) GTEST_SKIP() << "needs Debian's etcd-server";
+    ASSERT_TRUE(etcd_.Start());
+    EtcdOptions options;
+    options.endpoints = {etcd_.endpoint()};
+    auto client = EtcdClient::Make(options);
+    ASSERT_OK(client);
+    client_ = *std::move(client);
+  }
+  Leadership::Outcome Campaign(const std::string& address) {
+    auto outcome = Leadership::Campaign({client_, "/test/", address, unconfirmed_limit_, ttl_});
+    EXPECT_OK(outcome);
+    return outcome.ok() ? *std::move(outcome) : Leadership::Outcome();
+  }
+
+  EtcdProcess etcd_;
+  std::shared_ptr<EtcdClient> client_;
+  absl::Duration unconfirmed_limit_ = absl::Minutes(10);
+  // Longer than any pause on a busy machine.
+  absl::Duration ttl_ = absl::Seconds(5);
+};
+
+TEST_F(LeadershipTest, OneLeadsAndTheOthersLearnWho) {
+  Leadership::Outcome first = Campaign("a:1");
+  ASSERT_NE(first.won, nullptr);
+  EXPECT_EQ(first.leader, "a:1");
+  const Leadership::Outcome second = Campaign("b:2");
+  EXPECT_EQ(second.won, nullptr);
+  EXPECT_EQ(second.leader, "a:1");
+}
+
+TEST_F(LeadershipTest, WhoGivesItUpIsFollowedAtOnce) {
+  Leadership::Outcome first = Campaign("a:1");
+  const int64_t revision = first.won->create_revision();
+  first.won.reset();
+  const Leadership::Outcome second = Campaign("b:2");
+  ASSERT_NE(second.won, nullptr);
+  EXPECT_GT(second.won->create_revision(), revision);
+}
+
+TEST_F(LeadershipTest, ItOutlivesItsLeaseByBeingRenewed) {
+  const Leadership::Outcome first = Campaign("a:1");
+  EXPECT_OK(first.won->AwaitLoss(ttl_ + absl::Seconds(1)));
+  EXPECT_EQ(Campaign("b:2").won, nullptr);
+}
+
+TEST_F(LeadershipTest, ALeaseThatHasEndedIsNoticed) {
+  const Leadership::Outcome first = Campaign("a:1");
+  etcdserverpb::RangeRequest request;
+  request.set_key(first.won->key());
+  const auto found = client_->Range(request);
+  ASSERT_OK(found);
+  ASSERT_OK(client_->Revoke(found->kvs(0).lease()));
+  EXPECT_THAT(first.won->AwaitLoss(kPatience),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("has expired")));
+}
+
+TEST_F(LeadershipTest, AnEtcdThatIsAwayForAMomentChangesNothing) {
+  const Leadership::Outcome first = Campaign("a:1");
+  etcd_.Kill();
+  ASSERT_TRUE(etcd_.Start());
+  EXPECT_OK(first.won->AwaitLoss(ttl_ + absl::Seconds(1)));
+  EXPECT_EQ(Campaign("b:2").leader, "a:1");
+}
+
+TEST_F(LeadershipTest, AnEtcdThatStaysAwayEndsIt) {
+  unconfirmed_limit_ = absl::Seconds(1);
+  const Leadership::Outcome first = Campaign("a:1");
+  etcd_.Kill();
+  absl::Status lost;
+  const MonoTime until = MonoNow() + kPatience;
+  while (lost.ok() && MonoNow() < until) lost = first.won->AwaitLoss(absl::Milliseconds(50));
+  EXPECT_THAT(lost, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("has not confirmed")));
+}
+
+TEST(EtcdReason, IsTheSameForTheSameFault) {
+  const absl::StatusCode unavailable = absl::StatusCode::kUnavailable;
+  for (const char* record : {"AAAA", "A"}) {
+    EXPECT_EQ(EtcdReason(unavailable,
+                         std::string("DNS resolution failed for foo:2379: C-ares status is not "
+                                     "ARES_SUCCESS qtype=") +
+                             record + " name=foo is_balancer=0: Domain name not found"),
+              "the name does not resolve");
+  }
+  EXPECT_EQ(EtcdReason(unavailable, "failed to connect: Connection refused"), "connection refused");
+  EXPECT_EQ(EtcdReason(absl::StatusCode::kDeadlineExceeded, "Deadline Exceeded"), "no answer");
+  EXPECT_EQ(EtcdReason(unavailable, "etcdserver: no leader"), "etcdserver: no leader");
+}
+
 }  // namespace
+
 }  // namespace cadre::log

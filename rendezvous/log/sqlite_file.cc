@@ -13,8 +13,9 @@
 namespace cadre::log {
 namespace {
 
-// Nobody else reads it, whatever the directory allows; SQLite's files beside it get the same mode.
-// A file that is there is not opened for that: closing it would give up SQLite's locks.
+// Keeps other users from reading the file, whatever the directory allows; SQLite's files beside it
+// get the same mode. An existing file is not opened for that, because closing it would release
+// SQLite's locks.
 void CloseToOthers(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd >= 0) {
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& 
   std::unique_ptr<SqliteFile> file(new SqliteFile(db));
   if (code != SQLITE_OK) return file->Error(code);
   sqlite3_extended_result_codes(db, 1);
-  // The write-ahead log is left as it is: a server that is killed never comes by here either.
+  // The write-ahead log is kept at close: a killed server does not get here either.
   sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   // Without other processes the write-ahead log needs no shared memory, whose file a full disk
   // could refuse.
@@ -72,9 +73,9 @@ absl::Status SqliteFile::Error(int code) const {
       (code & 0xff) == SQLITE_FULL ||
       ((code & 0xff) == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT || system == EFBIG));
   if (no_room) return absl::ResourceExhaustedError("no space is left");
-  // SQLite goes on to files that it could not open, and names the last error of those.
+  // SQLite continues with files that it could not open, and reports the last error of those.
   if (IsReadOnly(db_)) return absl::UnavailableError("the disk is read-only");
-  // No statement here is wrong: a table or a column is missing.
+  // The statements here are correct, so a table or a column is missing.
   if (code == SQLITE_ERROR) return absl::DataLossError(sqlite3_errmsg(db_));
   const std::string text = absl::StrCat(
       sqlite3_errstr(code), system == 0 ? "" : absl::StrCat(" (", strerror(system), ")"));

@@ -19,29 +19,31 @@
 
 namespace cadre::log {
 
-// Pages that SQLite keeps in memory: records are written once and read at the start, so that more
-// would only fill up, to SQLite's own 2 MB.
+// The size of SQLite's page cache: records are written once and read at the start, so that a larger
+// one would only fill up, to SQLite's default of 2 MB.
 inline constexpr int kPageCacheKib = 256;
 
 using SqlValue = std::variant<int64_t, absl::string_view>;
 
 class SqliteFile {
  public:
-  // Opened for this process alone, each commit fully synced. `max_pages` 0: no limit.
+  // Opens the file for this process alone, with a full sync for each commit. `max_pages` 0: no
+  // limit.
   static absl::StatusOr<std::unique_ptr<SqliteFile>> Open(const std::string& path,
                                                           int64_t max_pages);
   ~SqliteFile();
   SqliteFile(const SqliteFile&) = delete;
   SqliteFile& operator=(const SqliteFile&) = delete;
 
-  // Errors of all: RESOURCE_EXHAUSTED (no room), DATA_LOSS (the file is damaged), UNAVAILABLE.
+  // All calls may fail with RESOURCE_EXHAUSTED (no room), DATA_LOSS (the file is damaged) or
+  // UNAVAILABLE.
   absl::Status Execute(const char* sql);
-  // Binds `values` to ?1, ?2... and runs the statement, which is kept for the next time. Strings
-  // are bound as blobs. `row` sees each row.
+  // Binds `values` to ?1, ?2... and runs the statement, which is cached. Strings are bound as
+  // blobs. `row` is called for each row.
   absl::Status Run(const char* sql, std::initializer_list<SqlValue> values,
                    const std::function<void(sqlite3_stmt*)>& row = nullptr);
   absl::StatusOr<int64_t> Number(const char* sql);
-  // Runs `body` in a transaction: all of it is on the disk, or nothing.
+  // Runs `body` in a transaction: either all of it becomes durable, or none.
   absl::Status Transact(const std::function<absl::Status()>& body);
 
  private:

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -17,25 +16,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "rendezvous/log/record_log.h"
+#include "rendezvous/log/sqlite_directory.h"
 #include "rendezvous/log/sqlite_file.h"
-#include "rendezvous/log/state_directory.h"
-#include "rendezvous/log/state_format.h"
-#include "rendezvous/log/tail_file.h"
 
 namespace cadre::log {
 namespace {
 
-// "CDRE": what tells our file from another program's.
+// "CDRE": it distinguishes our file from other programs'.
 constexpr int64_t kApplicationId = 0x43445245;
-// A snapshot and twice as much again.
+// The log is compacted when it is this many times as large as the last snapshot.
 constexpr int64_t kCompactionFactor = 3;
 
 constexpr char kSchema[] =
     "CREATE TABLE header(server_id INTEGER, first INTEGER, snapshot_bytes INTEGER);"
-    // Clocks by which the records from `first` on tell the time.
+    // The clocks of the records from `first` on.
     "CREATE TABLE life(first INTEGER PRIMARY KEY, boot_id BLOB, unix_us_at_zero INTEGER);"
-    // Each row has some records of one Append, as a v1::RecordBatch with nothing else in it. Its
-    // number is that of the last of them.
+    // Each row has some records of one Append, as a v1::RecordBatch that contains nothing else. Its
+    // number is that of its last record.
     "CREATE TABLE log(number INTEGER PRIMARY KEY, crc INTEGER, records BLOB);";
 
 int64_t CrcOf(int64_t number, absl::string_view bytes) {
@@ -49,8 +47,8 @@ bool HasContent(const std::string& path) {
   return stat(path.c_str(), &file) == 0 && file.st_size > 0;
 }
 
-// A file that is written to, and the path at which the next server looks for it.
-struct KnownFile {
+// A file being written, and the path at which the next server looks for it.
+struct OpenFile {
   std::string path;
   ino_t inode = 0;
 
@@ -70,31 +68,31 @@ class SqliteLog final : public RecordLog {
     const bool is_new = !HasContent(Path());
     absl::StatusOr<std::unique_ptr<TailFile>> tail =
         TailFile::Open(absl::StrCat(options_.directory, "/tail"));
-    if (!tail.ok()) return Named(tail.status());
+    if (!tail.ok()) return CannotSave(tail.status());
     tail_ = *std::move(tail);
     if (is_new && tail_->Read().has_value()) {
       return Damaged("state.db is missing, though it was here before");
     }
     absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
-    if (!file.ok()) return Broken(file.status());
+    if (!file.ok()) return OpenError(file.status());
     file_ = *std::move(file);
     RETURN_IF_ERROR(CheckFormat());
     if (server_id_ == 0) {
       if (tail_->Read().has_value()) {
         return Damaged("state.db is empty, though it was not before; is state.db-wal missing?");
       }
-      RETURN_IF_ERROR(Broken(Create()));
+      RETURN_IF_ERROR(OpenError(Create()));
     }
     RETURN_IF_ERROR(ReadRecords(records));
     RETURN_IF_ERROR(CheckTail());
-    RETURN_IF_ERROR(Broken(BeginLife()));
-    RememberFiles();
-    return Named(tail_->Write({server_id_, last_}));
+    RETURN_IF_ERROR(OpenError(BeginLife()));
+    RecordOpenFiles();
+    return CannotSave(tail_->Write({server_id_, last_}));
   }
 
   uint64_t server_id() const override { return server_id_; }
 
-  bool has_one_owner() const override { return true; }  // whoever holds the directory's lock
+  bool has_one_owner() const override { return true; }  // the holder of the directory's lock
   absl::Status Append(const RecordRows& records) override {
     ++appends_;
     const absl::MutexLock lock(&mutex_);
@@ -113,19 +111,19 @@ class SqliteLog final : public RecordLog {
     return log_bytes_ > std::max(kCompactionBytesMin, kCompactionFactor * snapshot_bytes_);
   }
 
-  // The snapshot is written to a table of its own, and what was appended meanwhile is copied behind
-  // it. Then that table takes the place of the log, which is a matter of two names. A server that
-  // is killed on the way leaves a table that nobody reads.
-  absl::Status Compact(Shortener& shortener, const std::atomic<bool>& stop) override {
+  // The snapshot is written to a table of its own, and records appended meanwhile are copied behind
+  // it. Then the two tables are renamed, so that the new one becomes the log. If the server is
+  // killed before that, the new table is never read.
+  absl::Status Compact(Compactor& compactor, const std::atomic<bool>& stop) override {
     const absl::Status compacted = [&]() -> absl::Status {
       RETURN_IF_ERROR(EraseTables(stop));
-      ASSIGN_OR_RETURN(const int64_t last, ShortenAll(shortener, stop));
+      ASSIGN_OR_RETURN(const int64_t last, FeedAll(compactor, stop));
       int64_t next = last;
       int64_t bytes = 0;
-      RETURN_IF_ERROR(WriteSnapshot(shortener.Take(), stop, &next, &bytes));
-      return TakePlace(last + 1, last, bytes, next, stop);
+      RETURN_IF_ERROR(WriteSnapshot(compactor.Take(), stop, &next, &bytes));
+      return ReplaceLog(last + 1, last, bytes, next, stop);
     }();
-    // There is room again; what is left when the server ends is erased by the next one.
+    // This frees space. What is left when the server ends is erased by the next server.
     if (!stop) EraseTables(stop).IgnoreError();
     return compacted;
   }
@@ -140,10 +138,10 @@ class SqliteLog final : public RecordLog {
         "which running jobs start anew"));
   }
 
-  // Refuses files of other programs and versions. Fills server_id_ unless the file is new.
+  // Refuses files of other programs and versions. Sets server_id_ unless the file is new.
   absl::Status CheckFormat() {
     const absl::StatusOr<int64_t> tables = file_->Number("SELECT count(*) FROM sqlite_schema");
-    if (!tables.ok()) return Broken(tables.status());
+    if (!tables.ok()) return OpenError(tables.status());
     if (*tables == 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(const int64_t application, file_->Number("PRAGMA application_id"));
     if (application != kApplicationId) {
@@ -157,9 +155,9 @@ class SqliteLog final : public RecordLog {
     const absl::Status checked = file_->Run(
         "PRAGMA quick_check(1)", {},
         [&](sqlite3_stmt* statement) { check = std::string(ColumnBytes(statement, 0)); });
-    if (!checked.ok()) return Broken(checked);
+    if (!checked.ok()) return OpenError(checked);
     if (check != "ok") return Damaged(check);
-    RETURN_IF_ERROR(Broken(file_->Run(
+    RETURN_IF_ERROR(OpenError(file_->Run(
         "SELECT server_id, first, snapshot_bytes FROM header", {}, [&](sqlite3_stmt* statement) {
           server_id_ = static_cast<uint64_t>(sqlite3_column_int64(statement, 0));
           first_ = sqlite3_column_int64(statement, 1);
@@ -181,14 +179,14 @@ class SqliteLog final : public RecordLog {
   }
 
   absl::Status ReadRecords(std::vector<v1::Record>* records) {
-    std::vector<std::pair<int64_t, ClockBase>> lives;  // from which record on
+    std::vector<std::pair<int64_t, ClockBase>> lives;  // the first record of each
     RETURN_IF_ERROR(
-        Broken(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first", {},
-                          [&](sqlite3_stmt* statement) {
-                            life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
-                                              sqlite3_column_int64(statement, 2)};
-                            lives.emplace_back(sqlite3_column_int64(statement, 0), *life_);
-                          })));
+        OpenError(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first", {},
+                             [&](sqlite3_stmt* statement) {
+                               life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
+                                                 sqlite3_column_int64(statement, 2)};
+                               lives.emplace_back(sqlite3_column_int64(statement, 0), *life_);
+                             })));
     int64_t next = first_;
     std::vector<WrittenOn> written_on;
     bool good = true;
@@ -209,7 +207,7 @@ class SqliteLog final : public RecordLog {
           log_bytes_ += static_cast<int64_t>(bytes.size());
           for (v1::Record& record : *row.mutable_records()) records->push_back(std::move(record));
         });
-    if (!read.ok()) return Broken(read);
+    if (!read.ok()) return OpenError(read);
     if (!good) return Damaged(absl::StrCat("record ", next, " cannot be read"));
     last_ = next - 1;
     const std::vector<int64_t> shifts = MoveToClock(written_on, options_.clock, records);
@@ -229,7 +227,7 @@ class SqliteLog final : public RecordLog {
     return absl::OkStatus();
   }
 
-  // From the record `first` on times are of this clock.
+  // Records that times from record `first` on are on this clock.
   absl::Status InsertLife(int64_t first) {
     return file_->Run("INSERT OR REPLACE INTO life VALUES(?1, ?2, ?3)",
                       {first, options_.clock.boot_id, options_.clock.unix_us_at_zero});
@@ -254,7 +252,7 @@ class SqliteLog final : public RecordLog {
     return absl::OkStatus();
   }
 
-  // One piece of a compaction, which lets those go first who append.
+  // Runs one piece of a compaction. Threads that wait to append go first.
   absl::Status Piece(const std::function<absl::Status()>& body) {
     const absl::MutexLock lock(&mutex_,
                                absl::Condition(
@@ -263,7 +261,7 @@ class SqliteLog final : public RecordLog {
     return body();
   }
 
-  // Tables that a compaction left. What they held is erased in pieces, too.
+  // Erases tables that a compaction left, also in pieces.
   absl::Status EraseTables(const std::atomic<bool>& stop) {
     RETURN_IF_ERROR(EraseTable("SELECT count(*) FROM sqlite_schema WHERE name='log_before'",
                                "DELETE FROM log_before WHERE number IN "
@@ -279,7 +277,7 @@ class SqliteLog final : public RecordLog {
   absl::Status EraseTable(const char* is_there, const char* erase_some, const char* has_rows,
                           const char* drop, const std::atomic<bool>& stop) {
     for (bool more = true; more;) {
-      if (stop) return absl::CancelledError("the server ends");
+      if (stop) return absl::CancelledError("the server is shutting down");
       RETURN_IF_ERROR(Piece([&]() -> absl::Status {
         const absl::StatusOr<int64_t> there = file_->Number(is_there);
         if (!there.ok()) return Failed(there.status());
@@ -297,8 +295,8 @@ class SqliteLog final : public RecordLog {
 
   using NumberedRows = std::vector<std::pair<int64_t, std::string>>;
 
-  // Shows the shortener all records; the number of the last of them.
-  absl::StatusOr<int64_t> ShortenAll(Shortener& shortener, const std::atomic<bool>& stop) {
+  // Gives the compactor all records; returns the number of the last.
+  absl::StatusOr<int64_t> FeedAll(Compactor& compactor, const std::atomic<bool>& stop) {
     int64_t from = 0, last = 0;
     RETURN_IF_ERROR(Piece([&] {
       from = first_;
@@ -307,7 +305,7 @@ class SqliteLog final : public RecordLog {
     }));
     size_t life = 0;
     while (from <= last) {
-      if (stop) return absl::CancelledError("the server ends");
+      if (stop) return absl::CancelledError("the server is shutting down");
       NumberedRows rows;
       RETURN_IF_ERROR(ReadRows(from, last, &rows));
       if (rows.empty()) return Damaged(absl::StrCat("record ", from, " is missing"));
@@ -319,7 +317,7 @@ class SqliteLog final : public RecordLog {
         }
         for (v1::Record& record : *row.mutable_records()) {
           if (!shifts_.empty()) ShiftTimes(shifts_[life].second, &record);
-          shortener.Add(record);
+          compactor.Add(record);
         }
         from = number + 1;
       }
@@ -327,7 +325,7 @@ class SqliteLog final : public RecordLog {
     return last;
   }
 
-  // Some of those from `from` on, not beyond `last`.
+  // Reads some of the rows in [from, last].
   absl::Status ReadRows(int64_t from, int64_t last, NumberedRows* rows) {
     return Piece([&]() -> absl::Status {
       const absl::Status read = ReadPiece(from, rows);
@@ -336,7 +334,7 @@ class SqliteLog final : public RecordLog {
     });
   }
 
-  // Of the log from `from` on, some kRowBytes.
+  // Reads about kRowBytes of the log from `from` on.
   absl::Status ReadPiece(int64_t from, NumberedRows* rows) {
     size_t bytes = 0;
     const absl::Status read = file_->Run(
@@ -357,7 +355,7 @@ class SqliteLog final : public RecordLog {
       return created.ok() ? created : Failed(created);
     }));
     for (const RecordRows::Row& row : snapshot.rows()) {
-      if (stop) return absl::CancelledError("the server ends");
+      if (stop) return absl::CancelledError("the server is shutting down");
       RETURN_IF_ERROR(Piece([&]() -> absl::Status {
         const absl::Status written = InsertNext(*number + row.records, row.bytes);
         return written.ok() ? written : Failed(written);
@@ -373,14 +371,14 @@ class SqliteLog final : public RecordLog {
                       {number, CrcOf(number, bytes), bytes});
   }
 
-  // What was appended behind `copied` is written behind `next` (their numbers grow by as much as
-  // the snapshot has records), then the table becomes the log.
-  absl::Status TakePlace(int64_t first, int64_t copied, int64_t snapshot_bytes, int64_t next,
-                         const std::atomic<bool>& stop) {
+  // Copies the records appended after `copied` behind `next` (their numbers grow by the number of
+  // records of the snapshot). Then the table becomes the log.
+  absl::Status ReplaceLog(int64_t first, int64_t copied, int64_t snapshot_bytes, int64_t next,
+                          const std::atomic<bool>& stop) {
     const int64_t further = next - copied;
     int64_t bytes = snapshot_bytes;
     for (bool done = false; !done;) {
-      if (stop) return absl::CancelledError("the server ends");
+      if (stop) return absl::CancelledError("the server is shutting down");
       RETURN_IF_ERROR(Piece([&]() -> absl::Status {
         NumberedRows rows;
         RETURN_IF_ERROR(ReadPiece(copied + 1, &rows));
@@ -413,7 +411,7 @@ class SqliteLog final : public RecordLog {
 
   void Committed(int64_t number) {
     last_ = number;
-    // Where this fails a loss would go unnoticed, which is no reason to refuse what is safe.
+    // If this fails a loss would go unnoticed, which is no reason to fail a safe commit.
     tail_->Write({server_id_, last_}).IgnoreError();
   }
 
@@ -426,7 +424,7 @@ class SqliteLog final : public RecordLog {
     shifts_ = {{first, 0}};
   }
 
-  void RememberFiles() {
+  void RecordOpenFiles() {
     files_.clear();
     for (const char* name : {"state.db", "state.db-wal", "tail"}) {
       const std::string path = absl::StrCat(options_.directory, "/", name);
@@ -436,8 +434,8 @@ class SqliteLog final : public RecordLog {
   }
 
   absl::Status Ready() {
-    // Writes to a file that has no name any more are lost with the process.
-    for (const KnownFile& file : files_) {
+    // Writes to a file without a name are lost with the process.
+    for (const OpenFile& file : files_) {
       if (!file.IsGone()) continue;
       return absl::UnavailableError(absl::StrCat("cannot save state: ", file.path,
                                                  " was removed or replaced; restart the server"));
@@ -446,31 +444,31 @@ class SqliteLog final : public RecordLog {
     return file_ != nullptr ? absl::OkStatus() : Reopen();
   }
 
-  // A disk that failed once is asked anew: what it holds must be what was acknowledged.
+  // After a disk error the file is opened again: it must contain what was acknowledged.
   absl::Status Reopen() {
     absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
-    if (!file.ok()) return Named(file.status());
-    // Linux does not write again what a sync failed to write, and so would leave a gap in the
-    // write-ahead log. All of that goes to state.db, and it begins anew.
-    RETURN_IF_ERROR(Named((*file)->Execute("PRAGMA wal_checkpoint(TRUNCATE)")));
-    RETURN_IF_ERROR(TakeWhatCameThrough(**file));
+    if (!file.ok()) return CannotSave(file.status());
+    // Linux does not retry pages whose sync failed, which would leave a gap in the write-ahead log.
+    // So the whole log is moved to state.db and started again.
+    RETURN_IF_ERROR(CannotSave((*file)->Execute("PRAGMA wal_checkpoint(TRUNCATE)")));
+    RETURN_IF_ERROR(RecoverUncertainCommit(**file));
     file_ = *std::move(file);
-    RememberFiles();
+    RecordOpenFiles();
     return absl::OkStatus();
   }
 
-  // A transaction that failed may be there all the same.
-  absl::Status TakeWhatCameThrough(SqliteFile& file) {
+  // A transaction that failed may have been written all the same.
+  absl::Status RecoverUncertainCommit(SqliteFile& file) {
     const absl::StatusOr<int64_t> first = file.Number("SELECT first FROM header");
-    if (!first.ok()) return Named(first.status());
+    if (!first.ok()) return CannotSave(first.status());
     const absl::StatusOr<int64_t> newest = file.Number("SELECT max(number) FROM log");
-    if (!newest.ok()) return Named(newest.status());
+    if (!newest.ok()) return CannotSave(newest.status());
     const int64_t last = std::max(*newest, *first - 1);
     if (*first != first_ && switching_to_ == *first) {
       const absl::StatusOr<int64_t> bytes = file.Number("SELECT snapshot_bytes FROM header");
-      if (!bytes.ok()) return Named(bytes.status());
+      if (!bytes.ok()) return CannotSave(bytes.status());
       const absl::StatusOr<int64_t> all = file.Number("SELECT sum(length(records)) FROM log");
-      if (!all.ok()) return Named(all.status());
+      if (!all.ok()) return CannotSave(all.status());
       Compacted(*first, last, *all, *bytes);
       return absl::OkStatus();
     }
@@ -478,58 +476,58 @@ class SqliteLog final : public RecordLog {
       lost_ = Damaged("it has lost records while the server ran");
       return lost_;
     }
-    // An Append is made again by who was told that it failed.
-    return Named(file.Run("DELETE FROM log WHERE number > ?1", {last_}));
+    // The caller of a failed Append repeats it.
+    return CannotSave(file.Run("DELETE FROM log WHERE number > ?1", {last_}));
   }
 
   absl::Status Failed(const absl::Status& status) {
     if (!absl::IsResourceExhausted(status)) file_.reset();
-    return Named(status);
+    return CannotSave(status);
   }
 
-  absl::Status Named(const absl::Status& status) const {
+  absl::Status CannotSave(const absl::Status& status) const {
     if (status.ok()) return status;
     return absl::Status(
         absl::IsResourceExhausted(status) ? status.code() : absl::StatusCode::kUnavailable,
         absl::StrCat("cannot save state in ", options_.directory, ": ", status.message()));
   }
 
-  // While opening.
-  absl::Status Broken(const absl::Status& status) const {
+  // Converts errors while opening.
+  absl::Status OpenError(const absl::Status& status) const {
     if (status.ok()) return status;
-    return absl::IsDataLoss(status) ? Damaged(status.message()) : Named(status);
+    return absl::IsDataLoss(status) ? Damaged(status.message()) : CannotSave(status);
   }
 
   const SqliteLogOptions options_;
   const std::unique_ptr<StateDirectory> directory_;
   std::unique_ptr<TailFile> tail_;
-  // Null after a failure of the disk.
+  // Null after a disk error.
   std::unique_ptr<SqliteFile> file_;
-  std::vector<KnownFile> files_;
+  std::vector<OpenFile> files_;
   absl::Status lost_;
   uint64_t server_id_ = 0;
-  // Numbers of the first record that is kept and the last one.
+  // Numbers of the first record kept and of the last one.
   int64_t first_ = 1;
   int64_t last_ = 0;
   std::atomic<int64_t> log_bytes_{0};
   std::atomic<int64_t> snapshot_bytes_{0};
   // The clocks of the newest records.
   std::optional<ClockBase> life_;
-  // From which record on times on the disk are to be moved by how much.
+  // For ranges of records: the first record, and the shift of times on the disk.
   std::vector<std::pair<int64_t, int64_t>> shifts_;
-  // The first record of a log that was about to take this one's place when the disk failed.
+  // The first record of a table that was about to become the log when the disk failed.
   std::optional<int64_t> switching_to_;
 
   // Held for one Append, or one piece of a compaction.
   absl::Mutex mutex_;
-  // That wait for it.
+  // The number of appends that wait for the mutex.
   std::atomic<int> appends_{0};
 };
 
 }  // namespace
 
 absl::StatusOr<OpenedLog> OpenSqliteLog(const SqliteLogOptions& options) {
-  // A file size limit is an error like a full disk, not the end of the process.
+  // Makes a file size limit an error like a full disk, not the end of the process.
   signal(SIGXFSZ, SIG_IGN);
   ASSIGN_OR_RETURN(std::unique_ptr<StateDirectory> directory,
                    StateDirectory::Lock(options.directory));

@@ -1,8 +1,8 @@
-// The record log in SQLite: DIR/state.db with a write-ahead log, one full sync for each Append.
+// The record log in SQLite: DIR/state.db with a write-ahead log, and one full sync for each Append.
 // One thread.
 //
-// DIR/tail names the last record that was acknowledged. It is not synced: it survives a killed
-// server, not a lost machine, and shows records that are missing although they were acknowledged.
+// DIR/tail names the last acknowledged record. It is not synced, so it survives a killed server but
+// not a crash of the machine, and it reveals acknowledged records that are missing.
 #ifndef CADRE_RENDEZVOUS_LOG_SQLITE_LOG_H_
 #define CADRE_RENDEZVOUS_LOG_SQLITE_LOG_H_
 
@@ -11,19 +11,18 @@
 
 #include "absl/status/statusor.h"
 #include "rendezvous/log/record_log.h"
-#include "rendezvous/log/record_times.h"
 
 namespace cadre::log {
 
-// A log below this is never worth a compaction.
+// A log smaller than this is not compacted.
 inline constexpr int64_t kCompactionBytesMin = 4 << 20;
 
 struct SqliteLogOptions {
   std::string directory;
-  // For a log that does not exist yet.
+  // Used for a new log.
   uint64_t new_server_id = 1;
   ClockBase clock;
-  // Pages of 4 KiB that the file may have; 0: as many as the disk holds.
+  // The limit of the file in pages of 4 KiB; 0: the space of the disk.
   int64_t max_pages = 0;
 };
 

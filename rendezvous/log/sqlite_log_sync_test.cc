@@ -1,5 +1,5 @@
-// A sync that fails although the bytes were written: nobody knows then what
-// the disk has.
+// Tests a sync that fails although the bytes were written: then the content of the disk is not
+// known.
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -10,25 +10,31 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
-#include "rendezvous/log/ready_snapshot.h"
+#include "rendezvous/log/compactor_for_test.h"
 #include "rendezvous/log/sqlite_log.h"
 
 namespace {
 
-// The disk refuses so many syncs.
+// The number of syncs that will fail.
 std::atomic<int> failing_syncs{0};
-// What was synced, by inode. NOLINTNEXTLINE
+// What was synced, by inode, on any thread.
+std::mutex synced_mutex;
+// NOLINTNEXTLINE
 std::set<ino_t> synced;
 
 int SyncUnlessFailing(long call, int fd) {
   struct stat file = {};
-  if (fstat(fd, &file) == 0) synced.insert(file.st_ino);
+  if (fstat(fd, &file) == 0) {
+    const std::lock_guard<std::mutex> lock(synced_mutex);
+    synced.insert(file.st_ino);
+  }
   if (failing_syncs > 0) {
     --failing_syncs;
     errno = EIO;
@@ -39,7 +45,7 @@ int SyncUnlessFailing(long call, int fd) {
 
 }  // namespace
 
-// Replaces libc's, for SQLite.
+// Replace libc's, for SQLite, and for every test of the program.
 extern "C" int fsync(int fd) { return SyncUnlessFailing(SYS_fsync, fd); }
 extern "C" int fdatasync(int fd) { return SyncUnlessFailing(SYS_fdatasync, fd); }
 
@@ -80,17 +86,23 @@ class SqliteLogSyncTest : public testing::Test {
 
 TEST_F(SqliteLogSyncTest, TheNamesOfAllThatIsNewAreSynced) {
   options_.directory = root_ + "/one/two/state/";
-  synced.clear();
+  {
+    const std::lock_guard<std::mutex> lock(synced_mutex);
+    synced.clear();
+  }
   absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options_);
   ASSERT_THAT(opened, IsOk());
   ASSERT_THAT(opened->log->Append({OfJob("a")}), IsOk());
   for (const char* directory : {"", "/one", "/one/two", "/one/two/state"}) {
     struct stat found = {};
     ASSERT_EQ(stat((root_ + directory).c_str(), &found), 0);
+    const std::lock_guard<std::mutex> lock(synced_mutex);
     EXPECT_EQ(synced.count(found.st_ino), 1u) << directory;
   }
 }
 
+// Fault (state): A sync fails although the data arrived -> The append is tried again, and nothing
+// is lost or saved twice
 TEST_F(SqliteLogSyncTest, AnAppendWhoseSyncFailedIsMadeAgainAndIsThereOnce) {
   {
     absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options_);
@@ -105,6 +117,7 @@ TEST_F(SqliteLogSyncTest, AnAppendWhoseSyncFailedIsMadeAgainAndIsThereOnce) {
   EXPECT_THAT(JobsIn(options_.directory), ElementsAre("a", "b", "c"));
 }
 
+// Fault (state): The sync of a compaction fails -> It is tried again, and nothing is lost
 TEST_F(SqliteLogSyncTest, ACompactionWhoseSyncFailedLosesNothing) {
   {
     absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options_);
@@ -121,7 +134,10 @@ TEST_F(SqliteLogSyncTest, ACompactionWhoseSyncFailedLosesNothing) {
   EXPECT_THAT(JobsIn(options_.directory), ElementsAre("another", "d"));
 }
 
-// The kernel forgets what it could not write: a later sync does not write it either.
+// The kernel drops pages that it could not write: a later sync does not write them either.
+//
+// Fault (state): Linux leaves a gap in the file after a failed sync -> Nothing that is acknowledged
+// later depends on the data before that gap
 TEST_F(SqliteLogSyncTest, WhatIsAcknowledgedAfterAFailedSyncDoesNotDependOnWhatThatDidNotWrite) {
   absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options_);
   ASSERT_THAT(opened, IsOk());
@@ -133,7 +149,7 @@ TEST_F(SqliteLogSyncTest, WhatIsAcknowledgedAfterAFailedSyncDoesNotDependOnWhatT
   const auto written = static_cast<int64_t>(std::filesystem::file_size(wal));
   ASSERT_GT(written, synced);
   ASSERT_THAT(opened->log->Append({OfJob("b")}), IsOk());
-  // The machine dies, and its memory with what lay between the two.
+  // The machine crashes, and loses what was not synced.
   const std::string copy = root_ + "/copy";
   std::filesystem::copy(options_.directory, copy);
   const auto size = static_cast<int64_t>(std::filesystem::file_size(copy + "/state.db-wal"));

@@ -6,12 +6,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -20,9 +17,9 @@ namespace cadre::service {
 namespace {
 
 constexpr int kPortMax = 65535;
-// Sockets that begin to listen on a port in the same moment may all be refused it (Linux says in
-// inet_csk_listen_start that each is announced before it is checked). Who is refused binds again:
-// that fails at once where somebody listens by then.
+// If sockets begin to listen on a port at the same moment, all of them may fail (Linux explains in
+// inet_csk_listen_start that each is announced before it is checked). A socket that fails is bound
+// again, which fails at once if another one listens by then.
 constexpr int kMostTries = 10;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -73,21 +70,21 @@ absl::StatusOr<int> PortOf(int socket) {
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     return absl::ErrnoToStatus(errno, "getsockname");
   }
-  // It lies at the same place in both.
+  // The port has the same offset in both structures.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 void SetOptions(int socket, int family) {
   const int on = 1, off = 0;
-  // Connections of an earlier server that linger do not count, a listener does.
+  // Lingering connections of an earlier server do not block the port, a listener does.
   setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // For what is accepted.
+  // Accepted sockets inherit it.
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 }
 
-// One for each address that this machine's kernel knows the family of; port 0 becomes the one that
-// was found.
+// Binds one socket per address whose family the kernel supports. Port 0 is replaced by the port
+// that was chosen.
 absl::StatusOr<std::vector<ScopedFd>> Bind(const std::string& host, int* port) {
   if (*port < 0 || *port > kPortMax) {
     return absl::InvalidArgumentError(absl::StrCat("port ", *port, " is not in 0..", kPortMax));
@@ -99,7 +96,7 @@ absl::StatusOr<std::vector<ScopedFd>> Bind(const std::string& host, int* port) {
     // A machine without IPv6 still resolves names to it.
     if (!fd.ok()) continue;
     SetOptions(fd.get(), at->ai_family);
-    // It lies at the same place in both.
+    // The port has the same offset in both structures.
     reinterpret_cast<sockaddr_in*>(at->ai_addr)->sin_port = htons(static_cast<uint16_t>(*port));
     if (bind(fd.get(), at->ai_addr, at->ai_addrlen) != 0) return Explain(errno, host, *port);
     ASSIGN_OR_RETURN(*port, PortOf(fd.get()));
@@ -108,11 +105,11 @@ absl::StatusOr<std::vector<ScopedFd>> Bind(const std::string& host, int* port) {
   return sockets;
 }
 
-// ABORTED: another socket began to listen there in the same moment, or was about to.
+// ABORTED: another socket began to listen there at the same moment, or was about to.
 absl::StatusOr<Listening> ListenOnce(const std::string& host, int port) {
   Listening listening;
   ASSIGN_OR_RETURN(listening.sockets, Bind(IsEveryAddress(host) ? "::" : host, &port));
-  // A machine without IPv6.
+  // The machine has no IPv6.
   if (listening.sockets.empty() && IsEveryAddress(host)) {
     ASSIGN_OR_RETURN(listening.sockets, Bind("0.0.0.0", &port));
   }

@@ -1,8 +1,8 @@
-// Messages of a node, and calls, from everybody but ann and the administrators, into a server where
-// ann's job runs: whatever they say, they hear nothing of what she wrote, and her job goes on.
+// Messages of a node, and calls, from all kinds of callers except ann and the administrators, to a
+// server that runs ann's job: they must never see what she wrote, and her job must continue.
 //
-// The first byte says whose token it is, the rest is a NodeMessage, after which those that it
-// carries are sent, each by itself; calls are about the job that it names.
+// The first byte selects the token, the rest is a NodeMessage, after which the messages that it
+// carries are sent one by one; calls are about the job that it names.
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -20,7 +20,7 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
-#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/messages_for_test.h"
 #include "rendezvous/service/server.h"
 #include "rpc/channels.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -30,11 +30,11 @@ namespace {
 
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
 constexpr char kSecret[] = "what-ann-wrote-and-nobody-else-may-read";
-constexpr absl::Duration kPatience = absl::Seconds(20);
-// A stranger's stream is left open for so long, to hear what comes.
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+// How long another caller's stream is kept open to see what it gets.
 constexpr absl::Duration kListening = absl::Milliseconds(20);
 constexpr int kMaxMessages = 16;
-// What strangers make stays on the server.
+// What other callers create stays on the server.
 constexpr int kRunsPerServer = 500;
 
 using NodeStream = grpc::ClientReaderWriter<v1::NodeMessage, v1::ServerMessage>;
@@ -56,14 +56,14 @@ void CheckThatItIsNoSecret(const google::protobuf::Message& heard) {
   CADRE_CHECK(!absl::StrContains(heard.SerializeAsString(), kSecret));
 }
 
-// A server with ann's job on it.
+// A server that runs ann's job.
 class World {
  public:
   World() {
     ServerOptions options;
     options.token = kToken;
     server_ = *Server::Start(options, core_);
-    // The port may have been that of a server before, to which connections are kept.
+    // An earlier server may have had the port, and connections to it may be cached.
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     channel_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
@@ -78,7 +78,7 @@ class World {
                   "no token"};
     StartJobOf(UserToken(kToken, id, "ann", later));
   }
-  // The job's node goes with the server.
+  // The job's node ends with the server.
   ~World() { ann_->get()->TryCancel(); }
 
   void Run(size_t who, const v1::NodeMessage& first) {
@@ -86,7 +86,7 @@ class World {
     Attach(token, first);
     CallControl(token, first);
     CallStore(token, first);
-    v1::NodeMessage alive = host::OfGenerationForTest("node0");
+    v1::NodeMessage alive = host::GenerationMessageForTest("node0");
     alive.mutable_renew();
     CADRE_CHECK(stream_->Write(alive));
     const absl::StatusOr<v1::JobStatus> job = core_.Status("job");
@@ -108,14 +108,14 @@ class World {
       CADRE_CHECK(stream_->Read(&message));
     } while (!message.has_assign() && !CarriesAnAssign(message));
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      v1::NodeMessage started = host::OfGenerationForTest("node0");
+      v1::NodeMessage started = host::GenerationMessageForTest("node0");
       started.mutable_worker_started()->set_local_rank(rank);
       CADRE_CHECK(stream_->Write(started));
     }
-    v1::NodeMessage store = host::OfGenerationForTest("node0");
+    v1::NodeMessage store = host::GenerationMessageForTest("node0");
     *store.mutable_store() = host::SetForTest(kSecret, kSecret, 1);
     CADRE_CHECK(stream_->Write(store));
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTimeout;
     while (core_.Status("job")->phase() != v1::RUNNING) CADRE_CHECK(absl::Now() < deadline);
   }
 
@@ -142,7 +142,7 @@ class World {
     CADRE_CHECK(!absl::StrContains(status.error_message(), kSecret));
   }
 
-  // What a call answers, whatever that is.
+  // Makes a call and ignores its status.
   template <typename Method, typename Request, typename Reply>
   void Control(const std::string& token, Method method, const Request& request, Reply reply) {
     Call call(token, kListening);
@@ -198,7 +198,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static auto* const world = new std::unique_ptr<cadre::service::World>;
   static int runs = 0;
   const absl::string_view text = cadre::fuzz::Text(data, size);
-  // libFuzzer tries what is compared, too: an input that has the secret hears it from itself.
+  // libFuzzer also tries texts that are compared, so an input with the secret proves nothing.
   if (text.empty() || absl::StrContains(text, cadre::service::kSecret)) return 0;
   cadre::v1::NodeMessage first;
   if (!first.ParseFromArray(data + 1, static_cast<int>(size) - 1)) return 0;

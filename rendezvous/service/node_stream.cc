@@ -13,17 +13,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "rendezvous/service/disclosure.h"
-#include "rendezvous/service/permission.h"
+#include "rendezvous/service/permissions.h"
 #include "rpc/channels.h"
-#include "rpc/limits.h"
-#include "rpc/status.h"
+#include "rpc/message_limits.h"
 
 namespace cadre::service {
 namespace {
 
-// Things that all streams share.
-struct Door {
+// Shared by all streams.
+struct StreamService {
   v1::Rendezvous::AsyncService& service;
   CallThreads& threads;
   const Admission& admission;
@@ -31,18 +29,19 @@ struct Door {
 };
 
 // At most one read and one write are in flight. Reactions run on the call threads and only decode,
-// check and post; Send and Close come from who has the core. Operations are started under mutex_,
-// which keeps Finish the last of them; none of them calls a reaction.
+// check and post; Send and Close are called by the thread that runs the core. Operations are
+// started under mutex_, which ensures that Finish is the last; none of them calls a reaction
+// directly.
 class NodeStream final : public host::NodeSink, public std::enable_shared_from_this<NodeStream> {
  public:
-  explicit NodeStream(const Door& door) : door_(door) {}
+  explicit NodeStream(const StreamService& door) : service_(door) {}
 
-  // Waits for a node.
+  // Waits for a node to open the stream.
   void Await() {
     self_ = shared_from_this();
     context_.AsyncNotifyWhenDone(&ended_);
-    door_.service.RequestAttach(&context_, &stream_, door_.threads.queue(), door_.threads.queue(),
-                                &came_);
+    service_.service.RequestAttach(&context_, &stream_, service_.threads.queue(),
+                                   service_.threads.queue(), &started_);
   }
 
   // --- NodeSink ---
@@ -74,15 +73,15 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
 
   // --- reactions ---
 
-  void OnCome(bool ok) {
+  void OnStarted(bool ok) {
     if (!ok) {
-      // The server is being shut down. The last line, as below.
+      // The server is shutting down. This must be the last line, as in Release.
       const std::shared_ptr<NodeStream> self = std::move(self_);
       return;
     }
-    door_.threads.Enter();
-    std::make_shared<NodeStream>(door_)->Await();
-    absl::StatusOr<Admitted> admitted = door_.admission(context_);
+    service_.threads.Enter();
+    std::make_shared<NodeStream>(service_)->Await();
+    absl::StatusOr<Admitted> admitted = service_.admission(context_);
     if (admitted.ok()) {
       core_ = std::move(admitted->core);
       bearer_ = std::move(admitted->bearer);
@@ -109,7 +108,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
       const absl::MutexLock lock(&mutex_);
       EndNow(status);
     } else {
-      // The node says no more; what was sent to it before still goes out.
+      // The node has finished sending; messages that were queued for it are still sent.
       Close(absl::OkStatus());
     }
   }
@@ -130,7 +129,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     LeaveCore();
   }
 
-  // gRPC is done with the call, which this side may not be.
+  // gRPC has ended the call, perhaps before this side has.
   void OnEnd(bool) {
     if (!context_.IsCancelled()) return;
     LeaveCore();
@@ -159,13 +158,13 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     {
       const absl::MutexLock lock(&mutex_);
       if (!finished_) {
-        // Tells the node that it has reached a server of ours, before anything is said.
-        context_.AddInitialMetadata(rpc::kServerMetadata, door_.greeting);
+        // Tells the node that it has reached a Cadre server, before any message.
+        context_.AddInitialMetadata(rpc::kServerMetadata, service_.greeting);
         stream_.SendInitialMetadata(Begin(&opened_));
         return StartRead();
       }
     }
-    // The core, or the call, has ended between finding the one and coming here.
+    // The core, or the call, has ended since the core was found.
     LeaveCore();
   }
 
@@ -173,69 +172,67 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     stream_.Read(&incoming_, Begin(&read_));
   }
 
-  // An operation is under way.
+  // Counts an operation that is being started.
   Operation* Begin(Operation* operation) {
     ++under_way_;
     return operation;
   }
-  // It has ended, and its reaction too. After the last of them gRPC knows this object no more.
+  // Called when an operation and its reaction have ended. After the last one gRPC does not use this
+  // object any more.
   void Release() {
     if (--under_way_ > 0) return;
     LeaveCore();
-    door_.threads.Leave();
-    // The last line: nothing of this object may be used after it.
+    service_.threads.Leave();
+    // This must be the last line: it may destroy this object.
     const std::shared_ptr<NodeStream> self = std::move(self_);
   }
 
-  // Hands what was read to the core.
+  // Passes the message that was read to the core.
   absl::Status Take() {
     if (!joined_ && !incoming_.has_join() && !incoming_.agent().has_joined()) {
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
-    // All that follows belongs to the job or cluster that it joins.
+    // All later messages belong to the job or cluster that this one joins.
     if (!joined_) {
       RETURN_IF_ERROR(MayOpenStream(bearer_, incoming_));
       joined_ = true;
-      SayWhoCalls();
+      SetCaller();
       const absl::MutexLock lock(&mutex_);
       purpose_ = {incoming_.has_agent(), incoming_.has_agent() ? "" : incoming_.job()};
     }
     return core_->Post(id_, std::move(incoming_));
   }
 
-  // What the node says of that itself counts for nothing.
-  void SayWhoCalls() {
+  // Replaces the caller in the Join, because the node's own claim is not trusted.
+  void SetCaller() {
     if (!incoming_.has_join()) return;
     v1::Join& join = *incoming_.mutable_join();
     join.clear_caller();
-    if (bearer_.kind == Bearer::Kind::kPart && bearer_.server_id == 0) {
-      join.mutable_caller()->set_part_token_before(true);
-    }
     if (bearer_.kind != Bearer::Kind::kUser) return;
     join.mutable_caller()->set_user(bearer_.user);
     join.mutable_caller()->set_token_ended(std::string(token_ended_.message()));
   }
 
-  // The core forgets this stream as soon as the node is gone, which is before gRPC does.
+  // The core forgets the stream as soon as the node is gone, which gRPC may notice later.
   void LeaveCore() {
     if (!left_.exchange(true)) core_->CloseStream(id_);
   }
 
   absl::Status Queue(v1::ServerMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    // The core says nothing else; should it ever, this node is not the one to read it.
-    if (!MayHear(bearer_, purpose_, message)) {
+    // The core never sends such a message; if it did, this node must not read it.
+    if (!MayReceive(bearer_, purpose_, message)) {
       return absl::InternalError("the server had a message for another stream; connect again");
     }
     const size_t size = message.ByteSizeLong();
     const bool fits = waiting_.size() < kWaitingMessagesMax &&
                       (waiting_.empty() || waiting_bytes_ + size <= kWaitingBytesMax);
     if (!fits) {
-      loads_->SayClosed(bearer_, "a node's stream");
+      loads_->LogClosed(bearer_, "a node's stream");
       return absl::ResourceExhaustedError("this node does not read its stream; connect again");
     }
     const absl::Status room = loads_->AddStreamed(bearer_, size);
     if (!room.ok()) {
-      loads_->SayClosed(bearer_, "a node's stream");
+      loads_->LogClosed(bearer_, "a node's stream");
       return room;
     }
     waiting_.push_back({std::move(message), size});
@@ -249,7 +246,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     outgoing_ = std::move(waiting_.front().message);
     outgoing_bytes_ = waiting_.front().bytes;
     waiting_.pop_front();
-    // A write costs more than a message.
+    // Several messages in one write, because a write costs more than a message.
     while (!waiting_.empty() && outgoing_bytes_ + waiting_.front().bytes <= rpc::kBundleBytesMax) {
       *outgoing_.add_more() = std::move(waiting_.front().message);
       outgoing_bytes_ += waiting_.front().bytes;
@@ -258,7 +255,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     stream_.Write(outgoing_, Begin(&written_));
   }
 
-  // Ends the stream without writing what waits.
+  // Ends the stream without writing the messages that wait.
   void EndNow(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     closing_ = status;
@@ -276,27 +273,27 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     stream_.Finish(rpc::ToGrpcStatus(*closing_), Begin(&finish_));
   }
 
-  // A status travels behind what was written before it, so a node that never reads would keep the
-  // stream for good. Finish, which follows, ends the wait.
+  // The status is sent after everything written before it, so a node that never reads would keep
+  // the stream open for ever. Finish cancels this timer.
   void LimitClosing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (limited_) return;
     limited_ = true;
     const auto deadline =
         std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout);
-    close_limit_.Set(door_.threads.queue(), deadline, Begin(&expired_));
+    close_limit_.Set(service_.threads.queue(), deadline, Begin(&expired_));
   }
 
-  const Door door_;
+  const StreamService service_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<v1::ServerMessage, v1::NodeMessage> stream_{&context_};
-  OperationOf<NodeStream, &NodeStream::OnCome> came_{this};
+  OperationOf<NodeStream, &NodeStream::OnStarted> started_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnEnd>> ended_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnSent>> opened_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnReadDone>> read_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnWriteDone>> written_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnFinished>> finish_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnCloseLimit>> expired_{this};
-  // Its coming, and what tells of the call's end, from the start.
+  // From the start two are under way: `started_` and `ended_`.
   std::atomic<int> under_way_{2};
   // Set once, before anything is read.
   std::shared_ptr<host::CoreThread> core_;
@@ -305,7 +302,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
   absl::Status token_ended_;
   StreamId id_;
   std::shared_ptr<NodeStream> self_;
-  // Whether the core does not know the stream: not yet, or not any more.
+  // Whether the core does not know the stream: not yet, or no longer.
   std::atomic<bool> left_{true};
   grpc::Alarm close_limit_;
   // Used by OnReadDone alone, which never runs twice at once.
@@ -318,15 +315,15 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     size_t bytes;
   };
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  // Nothing is said before the first message.
+  // Nothing is sent before the first message has set it.
   StreamPurpose purpose_ ABSL_GUARDED_BY(mutex_);
-  // Of these and of what is being written.
+  // Of the waiting messages and the one being written.
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // gRPC's while writing_ holds.
+  // gRPC uses it while writing_ is set.
   v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mutex_);
   size_t outgoing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set: nothing more is accepted, and the stream ends with this.
+  // If set, nothing more is accepted, and the stream ends with this status.
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool limited_ ABSL_GUARDED_BY(mutex_) = false;
@@ -336,7 +333,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
 
 void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
                       const Admission& admission, const char* greeting) {
-  std::make_shared<NodeStream>(Door{service, threads, admission, greeting})->Await();
+  std::make_shared<NodeStream>(StreamService{service, threads, admission, greeting})->Await();
 }
 
 }  // namespace cadre::service

@@ -8,21 +8,20 @@
 
 #include "absl/time/time.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/service/admission.h"
-#include "rendezvous/service/call_threads.h"
+#include "rendezvous/service/calls.h"
 
 namespace cadre::service {
 
-// Messages that may wait for a node that does not read. More than any burst: a key of the largest
-// size to each of 250 workers of one node. A node that is further behind is closed with
-// RESOURCE_EXHAUSTED; it connects again and learns the newest state.
+// Limits of the messages that wait for a node that does not read. They exceed any burst, such as a
+// value of the largest size for each of a node's 250 workers. The stream of a node that falls
+// further behind is closed with RESOURCE_EXHAUSTED; the node reconnects and gets the newest state.
 inline constexpr size_t kWaitingMessagesMax = 4096;
 inline constexpr size_t kWaitingBytesMax = 16 << 20;
-// How long a stream that is being closed waits for its node to read the rest.
+// How long a closing stream waits for its node to read what was sent.
 inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
-// Serves every stream that comes, until the server is shut down. Service, threads and admission
-// must outlive the server. `greeting`: what it says of itself, a value of rpc::kServerMetadata.
+// Serves every stream until the server is shut down. Service, threads and admission must outlive
+// the server. `greeting` is sent as rpc::kServerMetadata.
 void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
                       const Admission& admission, const char* greeting);
 

@@ -10,13 +10,14 @@
 #include "base/status_macros.h"
 #include "rendezvous/log/etcd_leadership.h"
 #include "rendezvous/log/etcd_log.h"
-#include "rendezvous/log/record_times.h"
+#include "rendezvous/log/record_log.h"
+#include "rendezvous/service/admission.h"
 #include "rpc/status_details.h"
 
 namespace cadre::service {
 namespace {
 
-// After a state that could not be opened: another server may have more luck.
+// The pause after a state could not be opened: another server may succeed.
 constexpr absl::Duration kOpenRetry = absl::Seconds(3);
 
 }  // namespace
@@ -29,9 +30,9 @@ struct Replica::Impl {
     while (!StopsWithin(absl::ZeroDuration())) {
       absl::StatusOr<log::Leadership::Outcome> outcome = Campaign();
       if (!outcome.ok()) {
-        Reserve(absl::StrCat("nobody is known to lead, because ", outcome.status().message()));
+        StandBy(absl::StrCat("no leader is known, because ", outcome.status().message()));
       } else if (outcome->won == nullptr) {
-        Reserve(outcome->leader.empty() ? "nobody leads yet"
+        StandBy(outcome->leader.empty() ? "there is no leader yet"
                                         : absl::StrCat(outcome->leader, " leads"));
       } else if (Lead(*outcome->won)) {
         continue;
@@ -47,26 +48,26 @@ struct Replica::Impl {
     leadership.client = client;
     leadership.prefix = options.etcd.prefix;
     leadership.address = options.address;
-    // A leader elected meanwhile gives every node a whole lease, counted from its election: nodes
-    // that are let go now find it in time.
+    // A leader elected meanwhile gives every node a whole lease from its election, so nodes that
+    // are disconnected now find it in time.
     leadership.unconfirmed_limit = options.core.lease * 0.8;
     return log::Leadership::Campaign(leadership);
   }
 
-  // False: the state could not be opened.
+  // Returns false if the state could not be opened.
   bool Lead(log::Leadership& leadership) {
     const MonoTime begin = MonoNow();
     absl::StatusOr<log::OpenedLog> opened = Open(leadership);
     if (!opened.ok()) {
-      Reserve(std::string(opened.status().message()));
+      StandBy(std::string(opened.status().message()));
       return false;
     }
     const size_t replayed = opened->records.size();
     const auto core =
         std::make_shared<host::CoreThread>(options.core, options.log, *std::move(opened));
     server.Serve(core);
-    said.clear();
-    Say(absl::StrCat("this server leads (", replayed, " records in ",
+    last_logged.clear();
+    Log(absl::StrCat("this server leads (", replayed, " records in ",
                      absl::FormatDuration(absl::Trunc(MonoNow() - begin, absl::Milliseconds(1))),
                      ")"));
     absl::Status lost;
@@ -74,10 +75,10 @@ struct Replica::Impl {
       lost = leadership.AwaitLoss(kCampaignInterval);
     }
     const absl::Status why =
-        lost.ok() ? absl::UnavailableError("the server goes away")
+        lost.ok() ? absl::UnavailableError("the server is shutting down")
                   : rpc::NotLeading(absl::StrCat("this server no longer leads: ", lost.message()));
     server.Refuse(why);
-    if (!lost.ok()) Say(std::string(why.message()));
+    if (!lost.ok()) Log(std::string(why.message()));
     core->Stop(why);
     return true;
   }
@@ -88,7 +89,7 @@ struct Replica::Impl {
     log.prefix = options.etcd.prefix;
     log.leader_key = leadership.key();
     log.leader_revision = leadership.create_revision();
-    log.on_deposed = [&leadership](absl::Status why) { leadership.Lose(std::move(why)); };
+    log.on_deposed = [&leadership](absl::Status why) { leadership.MarkLost(std::move(why)); };
     log.new_server_id = options.core.server_id;
     log.clock = log::ThisClockBase();
     ASSIGN_OR_RETURN(log::OpenedLog opened, log::OpenEtcdLog(log));
@@ -98,13 +99,13 @@ struct Replica::Impl {
     return opened;
   }
 
-  void Reserve(const std::string& state) {
-    server.Refuse(rpc::NotLeading(absl::StrCat(kInReserve, ": ", state)));
-    if (state != said) Say(absl::StrCat(kInReserve, ": ", state));
-    said = state;
+  void StandBy(const std::string& state) {
+    server.Refuse(rpc::NotLeading(absl::StrCat(kStandby, ": ", state)));
+    if (state != last_logged) Log(absl::StrCat(kStandby, ": ", state));
+    last_logged = state;
   }
 
-  void Say(const std::string& line) const {
+  void Log(const std::string& line) const {
     if (options.log) options.log(line);
   }
 
@@ -118,8 +119,8 @@ struct Replica::Impl {
   const ReplicaOptions options;
   const std::shared_ptr<log::EtcdClient> client;
   Server& server;
-  // The last reason to be in reserve that was said.
-  std::string said;
+  // The last logged reason for being a standby.
+  std::string last_logged;
 
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,5 +1,5 @@
-// One of several servers that share a state in etcd. It stands in reserve, refusing calls, until it
-// is elected; then it replays the state and serves, until it is deposed or ends.
+// One of several servers that share their state in etcd. As a standby it refuses calls until it is
+// elected; then it replays the state and serves, until it is deposed or shut down.
 //
 //   RESERVE --leader key won--> replay --> LEADS --lease lost / a write refused--> RESERVE
 #ifndef CADRE_RENDEZVOUS_SERVICE_REPLICA_H_
@@ -19,18 +19,18 @@
 
 namespace cadre::service {
 
-// How often a server in reserve looks whether somebody leads.
+// How often a standby checks whether there is a leader.
 inline constexpr absl::Duration kCampaignInterval = absl::Milliseconds(200);
 
 struct ReplicaOptions {
   log::EtcdOptions etcd;
-  // Where clients find this server: shown to those who ask a server in reserve.
+  // Where clients find this server; standbys name the leader's address to clients.
   std::string address;
-  // Its server_id is for a state that does not exist yet.
+  // Its server_id is used if no state exists yet.
   CoreConfig core;
-  // Of this object and of the core; called on both threads.
+  // Receives log lines of this object and of the core, on both threads.
   host::LogFunction log;
-  // Puts something round the log; may be absent.
+  // Wraps the log; may be null.
   std::function<absl::StatusOr<std::unique_ptr<log::RecordLog>>(std::unique_ptr<log::RecordLog>)>
       wrap;
 };
@@ -38,11 +38,11 @@ struct ReplicaOptions {
 // Thread safe; has one thread besides the core's.
 class Replica {
  public:
-  // Stands in reserve when it returns; whether etcd answers shows later. `server` refuses calls so
-  // far, and outlives this. INVALID_ARGUMENT: TLS files.
+  // The server is a standby when it returns; errors of etcd show later. `server` must refuse calls
+  // until then, and outlive this object. INVALID_ARGUMENT: the TLS files.
   static absl::StatusOr<std::unique_ptr<Replica>> Start(const ReplicaOptions& options,
                                                         Server& server);
-  // Refuses calls, closes streams, and gives the leadership up.
+  // Refuses calls, closes streams, and gives up the leadership.
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;

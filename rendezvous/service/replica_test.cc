@@ -1,4 +1,4 @@
-// Two servers of one process, with a real etcd.
+// Tests two servers in one process, with a real etcd.
 #include "rendezvous/service/replica.h"
 
 #include <grpcpp/grpcpp.h>
@@ -13,9 +13,9 @@
 #include "gtest/gtest.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/messages_for_test.h"
+#include "rendezvous/service/admission.h"
 #include "rpc/channels.h"
-#include "rpc/status.h"
 #include "tests/testing/etcd_process.h"
 
 namespace cadre::service {
@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 struct Host {
   std::unique_ptr<Server> server;
@@ -61,15 +61,15 @@ class ReplicaTest : public testing::Test {
   static absl::StatusOr<int> CountJobs(const Host& host) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kTokenMetadata, kToken);
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kTimeout));
     v1::ListJobsReply reply;
     const grpc::Status status = v1::Control::NewStub(host.channel)->ListJobs(&context, {}, &reply);
     if (!status.ok()) return rpc::FromGrpcStatus(status);
     return reply.jobs_size();
   }
-  // Its answer, once that contains `text`, or, for no text, once it leads.
+  // Waits for an answer that contains `text`, or, if that is empty, until the server leads.
   static absl::StatusOr<int> Await(const Host& host, const std::string& text) {
-    const MonoTime until = MonoNow() + kPatience;
+    const MonoTime until = MonoNow() + kTimeout;
     absl::StatusOr<int> answer;
     do {
       answer = CountJobs(host);
@@ -99,15 +99,14 @@ TEST_F(ReplicaTest, OneLeadsTheOtherSaysWhoAndTakesOver) {
 
   Host second = Start();
   const std::string leads = absl::StrCat("127.0.0.1:", first.server->port(), " leads");
-  EXPECT_THAT(Await(second, leads),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(kInReserve)));
+  EXPECT_THAT(Await(second, leads), StatusIs(absl::StatusCode::kUnavailable, HasSubstr(kStandby)));
   first.replica.reset();
   while (stream->Read(&message)) {
   }
   EXPECT_THAT(rpc::FromGrpcStatus(stream->Finish()), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(CountJobs(first), StatusIs(absl::StatusCode::kUnavailable));
 
-  // With all that the first one knew.
+  // It has everything that the first one knew.
   const absl::StatusOr<int> jobs = Await(second, "");
   ASSERT_OK(jobs);
   EXPECT_EQ(*jobs, 1);

@@ -9,11 +9,10 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/bearer_token.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/threads/repeating_thread.h"
@@ -23,124 +22,83 @@
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/service/acceptor.h"
 #include "rendezvous/service/admission.h"
-#include "rendezvous/service/call_threads.h"
 #include "rendezvous/service/calls.h"
 #include "rendezvous/service/listening.h"
 #include "rendezvous/service/node_stream.h"
-#include "rendezvous/service/refusal_log.h"
-#include "rendezvous/service/token_check.h"
 #include "rpc/channels.h"
 #include "rpc/status_details.h"
-#include "rpc/tls/server_security.h"
+#include "rpc/tls/credentials.h"
 
 namespace cadre::service {
 namespace {
 
-// Between two looks at the token and the TLS files.
+// The interval between two reads of the token and the TLS files.
 constexpr std::chrono::seconds kRenewalInterval(1);
 
-// The first byte of a TLS connection: its record's type.
+// The first byte of a TLS connection, its record type.
 constexpr char kTlsHandshake = 0x16;
 
-// Asked first by every service: whether the caller may come in, and which core serves it.
-class Gate {
+// Logs refused callers. Thread safe.
+class Refusals {
  public:
-  Gate(std::shared_ptr<host::CoreThread> core, std::string token, bool wants_certificate)
-      : wants_certificate_(wants_certificate), token_(std::move(token)), core_(std::move(core)) {}
+  explicit Refusals(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
 
-  void SetToken(std::string token) {
+  void Log(const std::string& address, const absl::Status& why) {
+    if (!log_) return;
     const absl::MutexLock lock(&mutex_);
-    token_ = std::move(token);
-  }
-  std::string token() const {
-    const absl::MutexLock lock(&mutex_);
-    return token_;
-  }
-
-  void Serve(std::shared_ptr<host::CoreThread> core) {
-    const absl::MutexLock lock(&mutex_);
-    core_ = std::move(core);
-  }
-  void Refuse(absl::Status why) {
-    const absl::MutexLock lock(&mutex_);
-    core_.reset();
-    closed_ = std::move(why);
-  }
-  absl::StatusOr<Admitted> Pass(const grpc::ServerContext& context) const {
-    Admitted admitted;
-    ASSIGN_OR_RETURN(admitted.bearer, CheckToken(context, token()));
-    RETURN_IF_ERROR(CheckCertificate(context, admitted.bearer));
-    ASSIGN_OR_RETURN(admitted.core, Serving());
-    RETURN_IF_ERROR(CheckServerOf(admitted.bearer, admitted.core->server_id()));
-    admitted.token_ended = CheckEndOf(admitted.bearer, absl::Now());
-    return admitted;
-  }
-  absl::StatusOr<std::shared_ptr<host::CoreThread>> Serving() const {
-    const absl::MutexLock lock(&mutex_);
-    if (core_ == nullptr) return closed_;
-    return core_;
+    const auto line = lines_.Line(MonoNow(), address, std::string(why.message()));
+    if (line.has_value()) log_(*line);
   }
 
  private:
-  // The launcher of a part runs as the part's user, who must not have the node's key.
-  absl::Status CheckCertificate(const grpc::ServerContext& context, const Bearer& bearer) const {
-    if (!wants_certificate_ || bearer.kind == Bearer::Kind::kPart || rpc::HasCertificate(context)) {
-      return absl::OkStatus();
-    }
-    return absl::UnauthenticatedError(
-        "this server wants a certificate and none came: give yours with --tls-dir");
-  }
-
-  const bool wants_certificate_;
-  mutable absl::Mutex mutex_;
-  std::string token_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<host::CoreThread> core_ ABSL_GUARDED_BY(mutex_);
-  absl::Status closed_ ABSL_GUARDED_BY(mutex_) =
-      rpc::NotLeading(absl::StrCat(kInReserve, ": it has just started"));
+  const std::function<void(const std::string&)> log_;
+  absl::Mutex mutex_;
+  RefusalLog lines_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The token and the TLS files of a server, read anew. One thread.
+// Reads a server's token and TLS files again. One thread.
 class SecurityRenewal {
  public:
-  // Both outlive it.
-  SecurityRenewal(const ServerOptions& options, Gate* gate, rpc::ServerSecurity* security)
+  // `admissions` and `security` must outlive it.
+  SecurityRenewal(const ServerOptions& options, AdmissionControl* admissions,
+                  rpc::ServerSecurity* security)
       : log_(options.log),
         has_files_(!options.security.tls_dir.empty()),
         token_(options.token, options.token_file),
-        gate_(*gate),
+        admissions_(*admissions),
         security_(*security) {}
 
-  void Look() {
-    const std::string now = token_.Current();
-    const bool other_token = now != gate_.token();
-    // Only a token makes another key.
-    if (!other_token && !has_files_) return said_.clear();
-    const absl::StatusOr<bool> renewed = security_.Renew(now);
+  void Renew() {
+    const std::string token = token_.Current();
+    const bool other_token = token != admissions_.token();
+    // Without TLS files the key changes only with the token.
+    if (!other_token && !has_files_) return last_logged_.clear();
+    const absl::StatusOr<bool> renewed = security_.Renew(token);
     if (!renewed.ok()) {
-      return Say(absl::StrCat("goes on with the token and certificates that it had: ",
-                              renewed.status().message()));
+      return LogOnce(absl::StrCat("the server keeps its token and certificates: ",
+                                  renewed.status().message()));
     }
-    if (other_token) gate_.SetToken(now);
+    if (other_token) admissions_.SetToken(token);
     if (other_token || *renewed) {
-      Say(other_token ? "has another token now; connections that are open stay"
-                      : "has other certificates now; connections that are open stay");
+      LogOnce(other_token ? "the server has a new token now; open connections stay"
+                          : "the server has new certificates now; open connections stay");
     }
-    said_.clear();
+    last_logged_.clear();
   }
 
  private:
-  // Each state once.
-  void Say(const std::string& line) {
-    if (line != said_ && log_) log_(line);
-    said_ = line;
+  // Logs a line that the last call did not log.
+  void LogOnce(const std::string& line) {
+    if (line != last_logged_ && log_) log_(line);
+    last_logged_ = line;
   }
 
   const std::function<void(const std::string&)> log_;
   const bool has_files_;
   RenewedToken token_;
-  Gate& gate_;
+  AdmissionControl& admissions_;
   rpc::ServerSecurity& security_;
-  std::string said_;
+  std::string last_logged_;
 };
 
 absl::Status CheckExposure(const ServerOptions& options) {
@@ -157,7 +115,7 @@ absl::Status CheckExposure(const ServerOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat(reached, ", and ", rpc::kNoServerKey));
 }
 
-// So that callers can go over from clear text to TLS one by one.
+// Serves clear text and TLS, so that clients can change over to TLS one by one.
 bool ServesBoth(const rpc::TransportSecurity& security) {
   return security.insecure && security.by_token;
 }
@@ -175,12 +133,12 @@ void RaiseOpenFiles() {
 struct Server::Impl {
   Impl(const ServerOptions& options, std::shared_ptr<host::CoreThread> core)
       : options(options),
-        gate(std::move(core), options.token, !options.security.tls_dir.empty()),
+        admissions(std::move(core), options.token, !options.security.tls_dir.empty()),
         loads(options.caller_limits, options.log) {}
 
   ~Impl() {
     renewing.reset();
-    // Before the threads end.
+    // The server must be shut down before the threads end.
     if (server != nullptr) Shutdown(absl::ZeroDuration());
   }
 
@@ -189,15 +147,15 @@ struct Server::Impl {
     server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(drain));
   }
 
-  // False: gRPC does not begin.
+  // Returns false if gRPC cannot start.
   bool Begin() {
     grpc::ServerBuilder builder;
     rpc::SetServerArguments(builder);
-    entrance = builder.experimental().AddExternalConnectionAcceptor(
+    connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         security->Credentials());
     if (ServesBoth(options.security)) {
-      entrance_in_clear = builder.experimental().AddExternalConnectionAcceptor(
+      clear_text_connections = builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
           grpc::InsecureServerCredentials());
     }
@@ -209,34 +167,30 @@ struct Server::Impl {
     if (server == nullptr) return false;
     Serve();
     if (!options.token_file.empty() || !options.security.tls_dir.empty()) {
-      renewal.emplace(options, &gate, security.get());
-      renewing.emplace(kRenewalInterval, [this] { renewal->Look(); });
+      renewal.emplace(options, &admissions, security.get());
+      renewing.emplace(kRenewalInterval, [this] { renewal->Renew(); });
     }
     acceptor->Start([this](ScopedFd connection, char first) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
       one.fd = connection.Release();
-      const bool clear = entrance_in_clear != nullptr && first != kTlsHandshake;
-      (clear ? entrance_in_clear : entrance)->HandleNewConnection(&one);
+      const bool clear = clear_text_connections != nullptr && first != kTlsHandshake;
+      (clear ? clear_text_connections : connections)->HandleNewConnection(&one);
     });
     return true;
   }
 
   absl::StatusOr<Admitted> Admit(const grpc::ServerContext& call) {
-    absl::StatusOr<Admitted> admitted = gate.Pass(call);
+    absl::StatusOr<Admitted> admitted = admissions.Admit(call);
     const std::optional<Peer> peer = PeerOf(call.peer());
-    if (admitted.ok() && peer.has_value()) acceptor->Admit(*peer);
-    if (admitted.ok()) admitted->loads = &loads;
-    if (absl::IsUnauthenticated(admitted.status())) {
-      SayRefused(peer.has_value() ? peer->address : "a caller", admitted.status());
+    if (admitted.ok()) {
+      admitted->loads = &loads;
+      admitted->traffic = loads.TrafficOf(admitted->bearer);
+      if (peer.has_value()) acceptor->Admit(*peer, admitted->traffic);
+    } else if (absl::IsUnauthenticated(admitted.status())) {
+      if (peer.has_value()) acceptor->Refuse(*peer);
+      refusals->Log(peer.has_value() ? peer->address : "a caller", admitted.status());
     }
     return admitted;
-  }
-
-  void SayRefused(const std::string& whom, const absl::Status& why) {
-    if (!options.log) return;
-    const absl::MutexLock lock(&refusals_mutex);
-    const auto line = refusals.Line(MonoNow(), whom, std::string(why.message()));
-    if (line.has_value()) options.log(*line);
   }
 
   void Serve() {
@@ -248,30 +202,29 @@ struct Server::Impl {
   }
 
   const ServerOptions options;
-  Gate gate;
+  AdmissionControl admissions;
   CallerLoads loads;
-  absl::Mutex refusals_mutex;
-  RefusalLog refusals ABSL_GUARDED_BY(refusals_mutex);
+  const std::shared_ptr<Refusals> refusals = std::make_shared<Refusals>(options.log);
   const Admission admission = [this](const grpc::ServerContext& call) { return Admit(call); };
   v1::Rendezvous::AsyncService rendezvous;
   v1::Store::AsyncService store;
   v1::Control::AsyncService control;
   std::unique_ptr<rpc::ServerSecurity> security;
   std::optional<SecurityRenewal> renewal;
-  // Where there is something that can be replaced.
+  // Set if there are files that can be replaced.
   std::optional<RepeatingThread> renewing;
   std::unique_ptr<Acceptor> acceptor;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance;
-  // For who does not begin with a TLS handshake; null: all go through the other one.
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_in_clear;
-  // Gone before the server is, which what is left in their queue belongs to.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
+  // For connections that do not begin with a TLS handshake; null: all use `connections`.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> clear_text_connections;
+  // Destroyed after `threads`: the operations that are left in their queue belong to it.
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<CallThreads> threads;
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       host::CoreThread& core) {
-  // Not ours to delete.
+  // The caller owns the core.
   return Start(options, std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core));
 }
 
@@ -282,11 +235,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   rpc::KeepGrpcUp();
   RaiseOpenFiles();
   auto impl = std::make_unique<Impl>(options, std::move(core));
-  AcceptorOptions entrance;
-  entrance.host = options.host;
-  entrance.port = options.port;
-  entrance.awaits_first_byte = ServesBoth(options.security);
-  ASSIGN_OR_RETURN(impl->acceptor, Acceptor::Listen(entrance));
+  AcceptorOptions acceptor;
+  acceptor.host = options.host;
+  acceptor.port = options.port;
+  // A weak pointer, because gRPC may close a connection after the server is gone.
+  acceptor.log = [refusals = std::weak_ptr<Refusals>(impl->refusals)](const std::string& address,
+                                                                      const absl::Status& why) {
+    if (const auto alive = refusals.lock(); alive != nullptr) alive->Log(address, why);
+  };
+  ASSIGN_OR_RETURN(impl->acceptor, Acceptor::Listen(acceptor));
   ASSIGN_OR_RETURN(impl->security, rpc::ServerSecurity::Make(options.security, options.token));
   if (!impl->Begin()) {
     return absl::UnavailableError(absl::StrCat(
@@ -302,15 +259,17 @@ Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 int Server::port() const { return impl_->acceptor->port(); }
 
-std::string Server::token() const { return impl_->gate.token(); }
+std::string Server::token() const { return impl_->admissions.token(); }
 
-void Server::Serve(std::shared_ptr<host::CoreThread> core) { impl_->gate.Serve(std::move(core)); }
-
-absl::StatusOr<std::shared_ptr<host::CoreThread>> Server::Serving() const {
-  return impl_->gate.Serving();
+void Server::Serve(std::shared_ptr<host::CoreThread> core) {
+  impl_->admissions.Serve(std::move(core));
 }
 
-void Server::Refuse(absl::Status why) { impl_->gate.Refuse(std::move(why)); }
+absl::StatusOr<std::shared_ptr<host::CoreThread>> Server::Serving() const {
+  return impl_->admissions.Serving();
+}
+
+void Server::Refuse(absl::Status why) { impl_->admissions.Refuse(std::move(why)); }
 
 void Server::Shutdown(absl::Duration drain) { impl_->Shutdown(drain); }
 

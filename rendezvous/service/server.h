@@ -9,51 +9,48 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/service/caller_loads.h"
+#include "rendezvous/service/caller_limits.h"
 #include "rpc/tls/transport_security.h"
 
 namespace cadre::service {
 
 struct ServerOptions {
-  // Address or name of this machine. 0.0.0.0 or :: is every address.
+  // An address or a name of this machine. 0.0.0.0 or :: means every address.
   std::string host = "127.0.0.1";
-  // 0: one that is free; Server::port() says which.
+  // 0: a free port, which Server::port() returns.
   int port = 0;
-  // The token that every call must carry. Empty: none, which only loopback allows.
+  // The token that every call must carry. Empty: no token, which is allowed on loopback only.
   std::string token;
-  // Where it was read; empty: it does not change.
+  // The file from which it was read; empty: the token does not change.
   std::string token_file;
   rpc::TransportSecurity security;
-  // What this server knows is nowhere else, and is gone when its process ends. Nodes are told, so
-  // that they do not wait for one that comes back.
+  // The server keeps no state outside its process, so its jobs end with it. Nodes are informed, so
+  // that they do not wait for it to come back.
   bool keeps_nothing = false;
-  // May be null. One line for each change of token or certificates, and for callers who are refused
-  // (refusal_log.h). From any thread.
+  // Receives a line for each change of token or certificates, and for refused callers
+  // (RefusalLog in admission.h), on any thread. May be null.
   std::function<void(const std::string&)> log;
-  // Of each user.
+  // The limits of each user.
   CallerLimits caller_limits;
 };
 
-// How a server that does not lead begins what it says.
-inline constexpr char kInReserve[] = "this server stands in reserve";
-
-// Thread safe. One Shutdown at most has an effect. The token and the TLS files are read anew every
-// second by a thread of its own: new calls need the new token, new connections see the new
-// certificate; what is open stays.
+// Thread safe. Only one Shutdown has an effect. A thread reads the token and the TLS files again
+// every second: new calls need the new token, new connections get the new certificate, and open
+// ones continue.
 class Server {
  public:
-  // Serves when it returns. `core` outlives the server. The process may have as many files open
-  // from then on as its hard limit allows.
+  // Serves when it returns. `core` must outlive the server. Raises the process's limit of open
+  // files to its hard limit.
   //   ALREADY_EXISTS       the port is in use
   //   PERMISSION_DENIED    the port is below 1024 and this user may not use those
   //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files, or
   //                        none of it off loopback
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        host::CoreThread& core);
-  // Null: every call is refused until Serve is called.
+  // With null every call is refused until Serve is called.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        std::shared_ptr<host::CoreThread> core);
-  // Shuts down without waiting.
+  // Shuts down without a drain period.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -63,15 +60,14 @@ class Server {
   // The token that calls must carry at present.
   std::string token() const;
 
-  // From now on calls go to `core`, or are refused with `why`; streams that are open stay with the
-  // core they came to.
+  // New calls go to `core`, or are refused with `why`; open streams stay with their core.
   void Serve(std::shared_ptr<host::CoreThread> core);
   void Refuse(absl::Status why);
-  // Where calls go at present, or with what they are refused.
+  // The core that serves calls at present, or the error with which they are refused.
   absl::StatusOr<std::shared_ptr<host::CoreThread>> Serving() const;
 
-  // Accepts nothing new, gives what is open up to `drain` to end by itself, then cancels it.
-  // Returns when all has ended, at once if nothing is open.
+  // Accepts nothing new, lets open calls end by themselves for up to `drain`, then cancels them.
+  // Returns when all have ended, at once if none is open.
   void Shutdown(absl::Duration drain);
 
  private:

@@ -1,5 +1,5 @@
-// The only mutator of durable state: live and on replay. Deterministic; any sequence of records
-// that Step produced is accepted, a record that fits nothing is ignored.
+// Apply() is the only function that changes durable state, live and on replay. It is deterministic,
+// accepts any sequence of records that Step() produced, and ignores a record that does not fit.
 #ifndef CADRE_RENDEZVOUS_STATE_APPLY_H_
 #define CADRE_RENDEZVOUS_STATE_APPLY_H_
 
@@ -10,7 +10,8 @@
 
 namespace cadre::state {
 
-// Returns the name of an ended job that is forgotten from now on; mostly empty.
+// Returns the name of the ended job that it dropped from the state (see kMaxEndedJobs); usually
+// empty.
 std::string Apply(const v1::Record& record, State* state);
 
 }  // namespace cadre::state

@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "rendezvous/state/limits.h"
-#include "rendezvous/state/snapshot.h"
+#include "rendezvous/state/records.h"
+#include "rendezvous/state/state_limits.h"
 
 namespace cadre::state {
 namespace {
 
 class ApplyTest : public testing::Test {
  protected:
-  // To a record of the job "train", to fill in.
+  // Returns a record of the job "train" without a body.
   v1::Record Train() {
     v1::Record record;
     record.set_job("train");
@@ -124,7 +124,7 @@ TEST_F(ApplyTest, WhatAUsersJobsTakeIsCountedUntilTheyEnd) {
   record.mutable_key_written()->set_value("v");
   Apply(record);
   EXPECT_EQ(state_.by_user.BytesOf("ann").stores, 4u);
-  // The same of a snapshot.
+  // A snapshot gives the same bytes.
   State again;
   for (const v1::Record& piece : SnapshotOf(state_)) state::Apply(piece, &again);
   EXPECT_EQ(again.by_user.BytesOf("ann").stores, 4u);
@@ -238,6 +238,9 @@ TEST_F(ApplyTest, TheOldestEndedJobIsForgotten) {
   EXPECT_EQ(state_.jobs.size(), kMaxEndedJobs);
 }
 
+// Fault (server): A job's name is reused after the server forgot the earlier job, 1,000 others
+// having ended -> Generations go on counting, so that a worker of the earlier job learns that its
+// own is over
 TEST_F(ApplyTest, ANameOfAJobThatIsForgottenGoesOnCountingGenerations) {
   Begin();
   Form(7);
@@ -275,7 +278,7 @@ TEST_F(ApplyTest, ASnapshotGivesTheStateAgain) {
   State restored;
   for (const v1::Record& one : SnapshotOf(state_)) state::Apply(one, &restored);
   EXPECT_EQ(TextOf(restored), TextOf(state_));
-  EXPECT_EQ(restored.by_user.Live("alice"), 1u);
+  EXPECT_EQ(restored.by_user.NotEnded("alice"), 1u);
   EXPECT_EQ(restored.jobs.at("train").policy.restart_max, 1u);
 }
 

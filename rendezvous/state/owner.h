@@ -1,5 +1,5 @@
-// Whose a job is: who submitted it, or whose token began it with `cadre run`; else the
-// administrators'. Pure.
+// The owner of a job: the user who submitted it, or whose token started it with `cadre run`; else
+// the administrators. Pure.
 #ifndef CADRE_RENDEZVOUS_STATE_OWNER_H_
 #define CADRE_RENDEZVOUS_STATE_OWNER_H_
 
@@ -10,12 +10,12 @@
 
 namespace cadre::state {
 
-// Empty: the administrators.
+// Returns the owner; empty means the administrators.
 inline const std::string& OwnerFrom(const std::string& user, const std::string& started_by) {
   return user.empty() ? started_by : user;
 }
 
-// In words, after "the job is": "ann's", "the administrators'".
+// Returns the owner in words that follow "the job is": "ann's", "the administrators'".
 inline std::string OwnerText(absl::string_view owner) {
   return owner.empty() ? "the administrators'" : absl::StrCat(owner, "'s");
 }

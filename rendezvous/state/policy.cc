@@ -68,7 +68,7 @@ Policy PolicyOf(const v1::JobSpec& spec) {
   policy.total_timeout = OrDefault(spec.timeouts().total(), policy.total_timeout);
   policy.restart_max = spec.restart().max();
   policy.restart_window = OrDefault(spec.restart().window(), policy.restart_window);
-  // Here 0 is a choice: not to wait.
+  // A backoff of 0 is valid: restart without a wait.
   const v1::RestartPolicy& restart = spec.restart();
   if (restart.has_backoff_min()) policy.backoff_min = FromProto(restart.backoff_min());
   if (restart.has_backoff_max()) policy.backoff_max = FromProto(restart.backoff_max());
@@ -187,7 +187,7 @@ absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining) {
     return Differs("restart.in_place", job.restart().in_place() ? "true" : "false",
                    joining.restart().in_place() ? "true" : "false");
   }
-  // A node that does not say when it wants to come in takes what the job has.
+  // A node that sets no scale-up policy accepts the job's.
   const v1::ElasticPolicy::ScaleUp wanted = joining.elastic().scale_up();
   const v1::ElasticPolicy::ScaleUp scale_up = PolicyOf(job).scale_up;
   if (wanted != v1::ElasticPolicy::SCALE_UP_UNSPECIFIED && wanted != scale_up) {

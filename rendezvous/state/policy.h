@@ -1,4 +1,4 @@
-// What a job's spec means: limits on it, and its values with the defaults filled in. Pure.
+// Checks a job's spec against limits, and fills in its defaults. Pure.
 #ifndef CADRE_RENDEZVOUS_STATE_POLICY_H_
 #define CADRE_RENDEZVOUS_STATE_POLICY_H_
 
@@ -22,7 +22,7 @@ constexpr uint64_t kMaxSlotsPerJob = 1 << 20;
 constexpr size_t kMaxJobNameBytes = 63;
 constexpr size_t kMaxNodeTextBytes = 255;
 constexpr size_t kMaxSpecBytes = 1 << 20;
-// Of one line for people.
+// The length of one line that is shown to people.
 constexpr size_t kMaxMessageBytes = 1024;
 
 struct Policy {
@@ -43,9 +43,10 @@ struct Policy {
   bool in_place = false;
   v1::ElasticPolicy::ScaleUp scale_up = v1::ElasticPolicy::AT_CHECKPOINT;
 
-  // The largest size the job may have.
+  // The largest number of nodes that the job may have.
   uint32_t target() const { return max / unit * unit; }
-  // The largest size that `present` nodes allow, or 0.
+  // Returns the largest number of nodes that a generation may have with `present` nodes; 0 if they
+  // are too few.
   uint32_t SizeFor(uint32_t present) const {
     const uint32_t size = (present < max ? present : max) / unit * unit;
     return size >= min ? size : 0;
@@ -55,7 +56,7 @@ struct Policy {
 Policy PolicyOf(const v1::JobSpec& spec);
 
 bool IsJobName(absl::string_view name);
-// Of a node of a cluster: INVALID_ARGUMENT says what one may look like.
+// Checks the name of a cluster node. INVALID_ARGUMENT, with a message that describes valid names.
 absl::Status CheckNodeName(absl::string_view name);
 
 // INVALID_ARGUMENT naming the field, its value and what was expected.

@@ -1,8 +1,8 @@
-// Records as a log keeps them, in a row of SQLite or in pieces of etcd: whatever they say, applying
-// them gives a state, and what is saved of that gives it again.
+// Fuzzes records as a log keeps them, in a row of SQLite or in pieces of etcd: any records can be
+// applied, and so can the snapshot of the resulting state.
 #include "proto/record.pb.h"
 #include "rendezvous/state/apply.h"
-#include "rendezvous/state/snapshot.h"
+#include "rendezvous/state/records.h"
 #include "rendezvous/state/state.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -47,4 +47,61 @@ Job::Job(saved::Job job)
       policy(PolicyOf(saved.spec())),
       spec_bytes(HasEnded(saved.phase()) ? 0 : saved.spec().ByteSizeLong()) {}
 
+void JobsByUser::Add(const std::string& user, uint64_t ended) {
+  Jobs& jobs = users_[user];
+  if (ended == 0) {
+    ++jobs.not_ended;
+  } else {
+    jobs.ended.insert(ended);
+  }
+}
+
+void JobsByUser::Remove(const std::string& user, uint64_t ended) {
+  const auto found = users_.find(user);
+  if (found == users_.end()) return;
+  Jobs& jobs = found->second;
+  if (ended != 0) {
+    jobs.ended.erase(ended);
+  } else if (jobs.not_ended > 0) {
+    --jobs.not_ended;
+  }
+  if (jobs.not_ended == 0 && jobs.ended.empty()) users_.erase(found);
+}
+
+void JobsByUser::Grow(const std::string& user, const Bytes& by) {
+  for (Bytes* bytes : {&users_[user].bytes, &all_}) {
+    bytes->specs += by.specs;
+    bytes->stores += by.stores;
+  }
+}
+
+void JobsByUser::Shrink(const std::string& user, const Bytes& by) {
+  for (Bytes* bytes : {&users_[user].bytes, &all_}) {
+    bytes->specs -= by.specs;
+    bytes->stores -= by.stores;
+  }
+}
+
+JobsByUser::Bytes JobsByUser::BytesOf(const std::string& user) const {
+  const auto found = users_.find(user);
+  return found == users_.end() ? Bytes() : found->second.bytes;
+}
+
+size_t JobsByUser::NotEnded(const std::string& user) const {
+  const auto found = users_.find(user);
+  return found == users_.end() ? 0 : found->second.not_ended;
+}
+
+uint64_t JobsByUser::NextToDrop() const {
+  size_t most = 0;
+  uint64_t oldest = 0;
+  for (const auto& [user, jobs] : users_) {
+    if (jobs.ended.empty() || jobs.ended.size() < most) continue;
+    if (jobs.ended.size() == most && *jobs.ended.begin() > oldest) continue;
+    most = jobs.ended.size();
+    oldest = *jobs.ended.begin();
+  }
+  return oldest;
+}
+
 }  // namespace cadre::state

@@ -1,24 +1,26 @@
-// The durable state of the core. What is saved are the messages of proto/state.proto, `saved` or in
-// maps; all else here follows from them. Plain values; only apply.h changes them. One thread.
+// The durable state of the core. What is saved are the messages of proto/state.proto, which are
+// members named `saved` or values of maps; everything else is derived from them. Plain values,
+// changed only by Apply() (apply.h). One thread.
 #ifndef CADRE_RENDEZVOUS_STATE_STATE_H_
 #define CADRE_RENDEZVOUS_STATE_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/state.pb.h"
-#include "rendezvous/keyspace/stored.h"
-#include "rendezvous/state/jobs_by_user.h"
+#include "rendezvous/keyspace/store_content.h"
 #include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
 
 namespace cadre::state {
 
-// The current or last generation of a job. Before the first it has no members, and the number that
-// the first goes on from.
+// The current or last generation of a job. Before the first one it has no members, and its number
+// is the one after which numbering continues.
 struct Generation {
   Generation() = default;
   explicit Generation(saved::Generation generation);
@@ -29,16 +31,16 @@ struct Generation {
   const saved::Member& member(uint32_t node_rank) const;
   const saved::Member& member_of(uint32_t rank) const;
   saved::RankState worker(uint32_t rank) const;
-  // Null: nothing has failed.
+  // Null if nothing has failed.
   const v1::Failure* root_cause() const;
 
   saved::Generation saved;
 
-  // Node name to node rank.
+  // Maps node names to node ranks.
   std::map<std::string, uint32_t> node_ranks;
-  // Members neither lost nor cleared.
+  // The number of members that are neither lost nor cleared.
   uint32_t nodes_busy = 0;
-  // Workers that are no longer only assigned, that run, that have succeeded.
+  // The numbers of workers that are past RANK_ASSIGNED, that run, and that have succeeded.
   uint32_t started = 0;
   uint32_t running = 0;
   uint32_t succeeded = 0;
@@ -50,31 +52,69 @@ struct Job {
 
   const std::string& name() const { return saved.spec().name(); }
   v1::JobPhase phase() const { return saved.phase(); }
-  // Who submitted it to the cluster; empty: nodes brought it.
+  // The user who submitted the job to the cluster; empty if a joining node brought it (`cadre
+  // run`).
   const std::string& user() const { return saved.submission().user(); }
-  // Whose it is, however it came; empty: the administrators'.
+  // The owner of a submitted or brought job; empty means the administrators.
   const std::string& owner() const { return OwnerFrom(user(), saved.started_by()); }
 
   saved::Job saved;
-  // By name.
+  // Keyed by node name.
   std::map<std::string, saved::AdmittedNode> nodes;
   Generation generation;
-  // Of the current generation.
-  keyspace::Stored store;
+  // The store of the current generation.
+  keyspace::StoreContent store;
 
-  // What the spec means.
+  // The spec with its defaults filled in.
   Policy policy;
-  // Of the spec; 0: the job has ended.
+  // The bytes of the spec; 0 once the job has ended.
   size_t spec_bytes = 0;
-  // Of all nodes.
+  // The slots of all nodes together.
   uint64_t slots = 0;
 };
 
 struct Cluster {
-  // By name.
+  // Keyed by node name.
   std::map<std::string, saved::ClusterNode> nodes;
-  // By id.
-  std::map<uint64_t, saved::PlacedPart> parts;
+  // The jobs\' shares of nodes (saved as parts), keyed by id.
+  std::map<uint64_t, saved::PlacedPart> allocations;
+};
+
+// How many jobs each user has, how much they take, and which ended job is dropped next.
+// `user` is the job's owner; empty means the administrators. `ended` is the job's position in the
+// order in which jobs ended, or 0 if it has not.
+class JobsByUser {
+ public:
+  void Add(const std::string& user, uint64_t ended);
+  void Remove(const std::string& user, uint64_t ended);
+
+  // The bytes that a user's jobs take which have not ended. Grow() and Shrink() require that the
+  // user has jobs.
+  struct Bytes {
+    size_t specs = 0;
+    size_t stores = 0;
+  };
+  void Grow(const std::string& user, const Bytes& by);
+  void Shrink(const std::string& user, const Bytes& by);
+
+  // The number of the user's jobs that have not ended, and the bytes that they take.
+  size_t NotEnded(const std::string& user) const;
+  Bytes BytesOf(const std::string& user) const;
+  const Bytes& all_bytes() const { return all_; }
+
+  // Returns the oldest ended job of the user who has the most, so that one user's many jobs do not
+  // push out the few of others. 0 if there is none.
+  uint64_t NextToDrop() const;
+
+ private:
+  struct Jobs {
+    size_t not_ended = 0;
+    std::set<uint64_t> ended;
+    Bytes bytes;
+  };
+  // Holds only users who have jobs.
+  std::map<std::string, Jobs> users_;
+  Bytes all_;
 };
 
 struct State {
@@ -82,9 +122,9 @@ struct State {
   Cluster cluster;
   saved::Counters counters;
 
-  // Ended jobs still in `jobs`, oldest first.
+  // The ended jobs in `jobs` by the order in which they ended, oldest first.
   std::map<uint64_t, std::string> ended_jobs;
-  // All of `jobs`, by who submitted them.
+  // Counts all of `jobs` by their owner.
   JobsByUser by_user;
 };
 
@@ -92,7 +132,7 @@ inline bool HasEnded(v1::JobPhase phase) {
   return phase == v1::SUCCEEDED || phase == v1::FAILED || phase == v1::CANCELLED_PHASE;
 }
 
-// It has exited or was given up.
+// Whether the worker has exited or was given up.
 inline bool IsOver(saved::RankState worker) {
   return worker == saved::RANK_SUCCEEDED || worker == saved::RANK_FAILED;
 }

@@ -54,5 +54,35 @@ TEST(GenerationDeathTest, ARankThatItDoesNotHaveIsAnError) {
   EXPECT_DEATH(generation.member(2), "node rank 2 of 2");
 }
 
+TEST(JobsByUserTest, LiveJobsAreCounted) {
+  JobsByUser jobs;
+  EXPECT_EQ(jobs.NotEnded("ann"), 0u);
+  jobs.Add("ann", 0);
+  jobs.Add("ann", 0);
+  jobs.Add("bob", 0);
+  jobs.Add("ann", 7);
+  EXPECT_EQ(jobs.NotEnded("ann"), 2u);
+  jobs.Remove("ann", 0);
+  EXPECT_EQ(jobs.NotEnded("ann"), 1u);
+  EXPECT_EQ(jobs.NotEnded("bob"), 1u);
+}
+
+TEST(JobsByUserTest, TheOldestOfWhoHasMostIsForgotten) {
+  JobsByUser jobs;
+  EXPECT_EQ(jobs.NextToDrop(), 0u);
+  jobs.Add("ann", 1);
+  jobs.Add("bob", 2);
+  jobs.Add("bob", 3);
+  EXPECT_EQ(jobs.NextToDrop(), 2u);
+  jobs.Remove("bob", 2);
+  // Both have one.
+  EXPECT_EQ(jobs.NextToDrop(), 1u);
+  jobs.Remove("ann", 1);
+  EXPECT_EQ(jobs.NextToDrop(), 3u);
+  jobs.Remove("bob", 3);
+  EXPECT_EQ(jobs.NextToDrop(), 0u);
+}
+
 }  // namespace
+
 }  // namespace cadre::state

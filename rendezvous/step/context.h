@@ -1,12 +1,13 @@
-// What the machines of one core share: its options, its time, the durable state and the outbox.
+// Context: what the state machines of one core share: options, time, durable state, and
+// the builder of the effects of a step.
 #ifndef CADRE_RENDEZVOUS_STEP_CONTEXT_H_
 #define CADRE_RENDEZVOUS_STEP_CONTEXT_H_
 
 #include "base/time.h"
 #include "rendezvous/state/state.h"
-#include "rendezvous/step/config.h"
+#include "rendezvous/step/core_config.h"
+#include "rendezvous/step/effects.h"
 #include "rendezvous/step/lease_clock.h"
-#include "rendezvous/step/outbox.h"
 
 namespace cadre::step {
 
@@ -18,11 +19,11 @@ struct Context {
         clock(config.lease, config.reconnect_grace) {}
 
   const CoreConfig config;
-  // The outbox alone changes it.
+  // Within a step only `out` changes it.
   const state::State& state;
-  Outbox out;
+  EffectsBuilder out;
   LeaseClock clock;
-  // Of the step under way, on the host's clock: for records and people.
+  // The host's time of the current step, for records and display. Deadlines are counted on `clock`.
   MonoTime now;
 };
 

@@ -10,7 +10,7 @@ constexpr absl::Duration kSlack = absl::Milliseconds(100);
 
 MonoTime At(double seconds) { return MonoTime() + absl::Seconds(seconds); }
 
-// A host that steps whenever it is due.
+// The simulated host steps exactly when a step is due.
 class LeaseClockTest : public testing::Test {
  protected:
   LeaseClockTest() { Step(1); }
@@ -25,7 +25,7 @@ class LeaseClockTest : public testing::Test {
 TEST_F(LeaseClockTest, ItGoesWithTheHosts) {
   Go(1, 3);
   EXPECT_EQ(clock_.now(), At(3));
-  EXPECT_EQ(clock_.OverAt(At(4), true), At(4));
+  EXPECT_EQ(clock_.ExpiresAt(At(4), true), At(4));
   EXPECT_EQ(clock_.ToHost(At(4)), At(4));
   EXPECT_EQ(clock_.ToHost(MonoTime::Never()), MonoTime::Never());
 }
@@ -47,22 +47,22 @@ TEST_F(LeaseClockTest, WithoutLeasesAHostMaySleep) {
 TEST_F(LeaseClockTest, AfterADelayThereIsTimeToReadWhatWasSaid) {
   Step(3);
   EXPECT_EQ(clock_.now(), At(3));
-  EXPECT_EQ(clock_.OverAt(At(2.5), false), At(3) + kSlack);
-  EXPECT_EQ(clock_.OverAt(At(3.05), false), At(3.05));
-  EXPECT_EQ(clock_.OverAt(At(3.05), true), At(3.05) + kSlack);
-  EXPECT_EQ(clock_.OverAt(At(3.2), true), At(3.2));
+  EXPECT_EQ(clock_.ExpiresAt(At(2.5), false), At(3) + kSlack);
+  EXPECT_EQ(clock_.ExpiresAt(At(3.05), false), At(3.05));
+  EXPECT_EQ(clock_.ExpiresAt(At(3.05), true), At(3.05) + kSlack);
+  EXPECT_EQ(clock_.ExpiresAt(At(3.2), true), At(3.2));
 }
 
 TEST_F(LeaseClockTest, SoThereIsAfterAStepThatWasLate) {
   clock_.Advance(At(1.15), At(1.04), true);
-  EXPECT_EQ(clock_.OverAt(At(1.04), false), At(1.15) + kSlack);
+  EXPECT_EQ(clock_.ExpiresAt(At(1.04), false), At(1.15) + kSlack);
 }
 
 TEST_F(LeaseClockTest, AHostThatIsAlwaysLatePutsNothingOffForLongerThanALease) {
   for (double at = 1; at < 14; at += 0.5) Step(at);
-  EXPECT_GT(clock_.OverAt(At(2), false), clock_.now());
+  EXPECT_GT(clock_.ExpiresAt(At(2), false), clock_.now());
   Step(14);
-  EXPECT_EQ(clock_.OverAt(At(2), false), At(2));
+  EXPECT_EQ(clock_.ExpiresAt(At(2), false), At(2));
 }
 
 TEST_F(LeaseClockTest, WhileTheHostCannotSaveOnlyLeasesGoOn) {
@@ -75,7 +75,7 @@ TEST_F(LeaseClockTest, WhileTheHostCannotSaveOnlyLeasesGoOn) {
   EXPECT_EQ(clock_.LeaseToHost(At(32)), At(32));
   EXPECT_TRUE(clock_.SetCanSave(true));
   EXPECT_EQ(clock_.now(), At(1));
-  EXPECT_EQ(clock_.spoke_since(), At(1));
+  EXPECT_EQ(clock_.reachable_since(), At(1));
   EXPECT_EQ(clock_.ToHost(At(2)), At(32));
   Go(31, 33);
   EXPECT_EQ(clock_.now(), At(3));
@@ -94,9 +94,10 @@ TEST_F(LeaseClockTest, APauseInWhichTheHostCouldNotSaveCountsOnce) {
 
 TEST_F(LeaseClockTest, WhoIsAbsentCannotComeBackWhileTheHostCannotSave) {
   clock_.SetCanSave(false);
-  EXPECT_EQ(clock_.OverAt(At(1), true), At(1) + kLease);
-  EXPECT_EQ(clock_.OverAt(At(1.5), false), At(1.5));
+  EXPECT_EQ(clock_.ExpiresAt(At(1), true), At(1) + kLease);
+  EXPECT_EQ(clock_.ExpiresAt(At(1.5), false), At(1.5));
 }
 
 }  // namespace
+
 }  // namespace cadre::step

@@ -1,5 +1,5 @@
-// Agents of a cluster's nodes, launchers and users speak to a core; what it orders comes out in
-// words.
+// Simulates agents of a cluster's nodes, launchers and users that talk to a core, and returns its
+// orders as text.
 #ifndef CADRE_RENDEZVOUS_TESTING_CLUSTER_RIG_H_
 #define CADRE_RENDEZVOUS_TESTING_CLUSTER_RIG_H_
 
@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/core.h"
+#include "rpc/versions.h"
 
 namespace cadre {
 
@@ -18,7 +19,7 @@ inline MonoTime Second(double s) { return MonoTime::FromMicros(static_cast<int64
 
 class ClusterRig : public testing::Test {
  protected:
-  // What the effects tell agents: "start 1 j on n0", "stop 1". And all records are kept.
+  // Returns the orders to agents: "start 1 j on n0", "stop 1". Also keeps all records.
   std::vector<std::string> Orders(const Effects& effects) {
     records_.insert(records_.end(), effects.append.begin(), effects.append.end());
     EXPECT_EQ(core_->CheckInvariants().ToString(), "OK");
@@ -43,13 +44,14 @@ class ClusterRig : public testing::Test {
     v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
     joined->set_node(node);
     joined->set_cpus(4);
+    *joined->mutable_version() = rpc::ThisVersion();
     for (const uint64_t part : parts) joined->add_parts(part);
-    return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+    return Orders(Step(at, NodeMessageReceived{StreamId{stream}, message}));
   }
   std::vector<std::string> Renew(double at, uint64_t stream) {
     v1::NodeMessage message;
     message.mutable_renew();
-    return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+    return Orders(Step(at, NodeMessageReceived{StreamId{stream}, message}));
   }
   std::vector<std::string> Ended(double at, uint64_t stream, uint64_t part,
                                  v1::PartBlame blame = v1::BLAME_NODE) {
@@ -57,7 +59,7 @@ class ClusterRig : public testing::Test {
     message.mutable_agent()->mutable_ended()->set_id(part);
     message.mutable_agent()->mutable_ended()->set_text("no user alice");
     message.mutable_agent()->mutable_ended()->set_blame(blame);
-    return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+    return Orders(Step(at, NodeMessageReceived{StreamId{stream}, message}));
   }
   v1::NodeMessage LauncherJoin(uint64_t stream, const v1::JobSpec& spec, uint64_t part,
                                const std::string& node) {
@@ -69,15 +71,16 @@ class ClusterRig : public testing::Test {
     said->set_slots(4);
     said->set_part(part);
     said->set_address("127.0.0.1");
+    *said->mutable_version() = rpc::ThisVersion();
     if (part == 0) *said->mutable_spec() = spec;
     return message;
   }
-  // A node's launcher comes.
+  // A node's launcher joins.
   void JoinJob(double at, uint64_t stream, const v1::JobSpec& spec, uint64_t part,
                const std::string& node) {
-    Orders(Step(at, NodeSaid{StreamId{stream}, LauncherJoin(stream, spec, part, node)}));
+    Orders(Step(at, NodeMessageReceived{StreamId{stream}, LauncherJoin(stream, spec, part, node)}));
   }
-  // As on a host that is never late.
+  // Time passes in steps of 50 ms, as on a host that is never late.
   std::vector<std::string> Pass(double from, double until) {
     std::vector<std::string> all;
     for (double at = from; at <= until; at += 0.05) {
@@ -99,8 +102,8 @@ class ClusterRig : public testing::Test {
     return Orders(Step(at, JobSubmitted{spec, "alice", ""}));
   }
   v1::JobPhase PhaseOf(const std::string& job) { return core_->Status(Second(100), job)->phase(); }
-  // A server that is killed and has what was saved.
-  void StartAnew() {
+  // Simulates a server that was killed and restarts from its saved records.
+  void RestartServer() {
     core_ = std::make_unique<Core>(CoreConfig());
     for (const v1::Record& record : records_) core_->Apply(record);
   }

@@ -1,5 +1,5 @@
-// Plays the stories in golden/ and compares. After a change that was meant, what they expect is
-// written anew by
+// Plays the scenarios in golden/ and compares. After an intended change their expectations are
+// rewritten by
 //   bazel run //rendezvous/testing:golden_test -- --rewrite
 #include <cstdlib>
 #include <filesystem>

@@ -1,6 +1,7 @@
 #include "rendezvous/testing/large_job.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,7 @@
 namespace cadre {
 namespace {
 
-// Between two messages that reach the server.
+// The time between two messages that reach the server.
 constexpr absl::Duration kBetween = absl::Microseconds(5);
 
 }  // namespace
@@ -33,9 +34,9 @@ void LargeJob::Step(const Event& event) {
   }
 }
 
-void LargeJob::Say(uint32_t node, const v1::NodeMessage& message) {
+void LargeJob::Send(uint32_t node, const v1::NodeMessage& message) {
   Pass(kBetween);
-  Step(NodeSaid{StreamId{node + 1}, message});
+  Step(NodeMessageReceived{StreamId{node + 1}, message});
 }
 
 void LargeJob::Pass(absl::Duration duration) {
@@ -49,7 +50,7 @@ void LargeJob::Pass(absl::Duration duration) {
 
 void LargeJob::Join() {
   for (uint32_t node = 0; node < assigned_.size(); ++node) {
-    Say(node, JoinFrom({kName, absl::StrCat("n", node), 1, 0}, spec_, slots_));
+    Send(node, JoinFrom({kName, absl::StrCat("n", node), 1, 0}, spec_, slots_));
   }
 }
 
@@ -57,7 +58,7 @@ void LargeJob::StartWorkers() {
   for (uint32_t node = 0; node < assigned_.size(); ++node) {
     if (!assigned_[node].has_value()) continue;
     for (uint32_t rank = 0; rank < slots_; ++rank) {
-      Say(node, StartedFrom({kName, "", 1, generation_}, rank));
+      Send(node, StartedFrom({kName, "", 1, generation_}, rank));
     }
   }
 }
@@ -71,7 +72,7 @@ void LargeJob::LoseNode(uint32_t node) {
 void LargeJob::StopWorkers() {
   const uint64_t stopped = generation_;
   for (const uint32_t node : std::exchange(stopping_, {})) {
-    Say(node, StoppedFrom({kName, "", 1, stopped}));
+    Send(node, StoppedFrom({kName, "", 1, stopped}));
   }
 }
 
@@ -79,7 +80,7 @@ void LargeJob::Succeed() {
   for (uint32_t node = 0; node < assigned_.size(); ++node) {
     if (!assigned_[node].has_value()) continue;
     for (uint32_t rank = 0; rank < slots_; ++rank) {
-      Say(node, ExitedFrom({kName, "", 1, generation_}, rank, 0, 0));
+      Send(node, ExitedFrom({kName, "", 1, generation_}, rank, 0, 0));
     }
   }
 }

@@ -1,4 +1,4 @@
-// 100,000 ranks.
+// Tests a job of 100,000 ranks.
 #include "rendezvous/testing/large_job.h"
 
 #include "gtest/gtest.h"
@@ -34,7 +34,7 @@ TEST(LargeJobTest, AHundredThousandRanksLoseANodeAndGoOn) {
   EXPECT_EQ(again.restarts(), 0u);
   EXPECT_EQ(again.world_size(), (kNodes - 1) * kSlots);
   ASSERT_TRUE(job.core().CheckInvariants().ok()) << job.core().CheckInvariants();
-  // Whoever can keeps its rank: all but the one that fills the hole.
+  // Every node keeps its rank if it can: all except the one that fills the gap.
   uint32_t moved = 0;
   for (uint32_t node = 0; node < kNodes; ++node) {
     if (node == kLost) continue;
@@ -56,9 +56,10 @@ TEST(LargeJobTest, NodesOfALargeJobAreToldLittle) {
   LargeJob job(kNodes, kSlots);
   job.Join();
   job.StartWorkers();
-  // A Welcome, an Assign, and a few times how far the others are.
+  // A Welcome, an Assign, and a few reports of the others' progress.
   EXPECT_LE(job.messages(), kNodes * 6u);
 }
 
 }  // namespace
+
 }  // namespace cadre

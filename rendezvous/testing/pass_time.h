@@ -1,4 +1,4 @@
-// Time passes for the machines of a core without a core.
+// Lets time pass for the state machines of a core, without a core.
 #ifndef CADRE_RENDEZVOUS_TESTING_PASS_TIME_H_
 #define CADRE_RENDEZVOUS_TESTING_PASS_TIME_H_
 
@@ -10,7 +10,7 @@
 
 namespace cadre {
 
-// As on a host that is never late.
+// Time passes in steps of 50 ms, as on a host that is never late.
 inline void PassTime(absl::Duration duration, step::Context* context) {
   const MonoTime until = context->now + duration;
   while (context->now < until) {

@@ -8,20 +8,22 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "rendezvous/core/core.h"
+#include "rendezvous/testing/effects_text.h"
 #include "rendezvous/testing/script_line.h"
-#include "rendezvous/testing/script_text.h"
 #include "rendezvous/testing/test_messages.h"
 
 namespace cadre {
 namespace {
 
 struct ScriptNode {
-  Speaker self;
+  Sender self;
   uint32_t slots = 1;
   StreamId stream;
   bool silent = false;
@@ -34,15 +36,15 @@ class Player {
     for (absl::string_view text : absl::StrSplit(absl::StripSuffix(script, "\n"), '\n')) {
       ++number;
       if (absl::StartsWith(text, "    ")) continue;  // what was expected
-      absl::StrAppend(&story_, text, "\n");
+      absl::StrAppend(&output_, text, "\n");
       if (!absl::ConsumePrefix(&text, "> ")) continue;
       absl::Status played = PlayLine(text);
-      if (played.ok()) played = promises_;
+      if (played.ok()) played = invariants_;
       if (!played.ok()) {
         return absl::Status(played.code(), absl::StrCat("line ", number, ": ", played.message()));
       }
     }
-    return story_;
+    return output_;
   }
 
  private:
@@ -50,7 +52,7 @@ class Player {
     ScriptLine line(text);
     const std::string verb = line.Word(0);
     if (!Setup(verb, &line) && !NodeEvent(verb, &line) && !OtherEvent(verb, &line)) {
-      line.Complain("unknown event: " + verb);
+      line.SetError("unknown event: " + verb);
     }
     return line.Check();
   }
@@ -85,7 +87,7 @@ class Player {
     if (scale_up == "never") spec_.mutable_elastic()->set_scale_up(v1::ElasticPolicy::NEVER);
     for (absl::string_view name : absl::StrSplit(line->Text("on"), ',', absl::SkipEmpty())) {
       v1::FailureCause cause = v1::CRASH;
-      if (!v1::FailureCause_Parse(std::string(name), &cause)) line->Complain("no such cause");
+      if (!v1::FailureCause_Parse(std::string(name), &cause)) line->SetError("no such cause");
       spec_.mutable_restart()->add_on(cause);
     }
     return true;
@@ -98,7 +100,7 @@ class Player {
     if (kVerbs.count(verb) == 0) return false;
     ScriptNode& node = nodes_[line->Word(1)];
     if (verb == "join") return Join(line, &node), true;
-    const Speaker& self = node.self;
+    const Sender& self = node.self;
     if (verb == "silence" || verb == "wake") {
       node.silent = verb == "silence";
     } else if (verb == "close") {
@@ -110,16 +112,16 @@ class Player {
       for (uint32_t rank = first; rank < (one ? first + 1 : node.slots); ++rank) {
         v1::NodeMessage started = StartedFrom(self, rank);
         started.mutable_worker_started()->set_rejoined(kept);
-        Say(node, verb == "up" ? std::move(started) : ExitedFrom(self, rank, 0, 0));
+        Send(node, verb == "up" ? std::move(started) : ExitedFrom(self, rank, 0, 0));
       }
     } else if (verb == "gave_up") {
       v1::NodeMessage gave_up = MessageFrom(self);
       gave_up.mutable_worker_gave_up()->set_local_rank(line->Number(2));
       gave_up.mutable_worker_gave_up()->set_reason(line->Word(3));
-      Say(node, gave_up);
+      Send(node, gave_up);
     } else if (verb == "remains") {
       const int pid = static_cast<int>(line->Number("pid", 7));
-      Say(node, RemainsFrom(self, line->Number(2), pid, line->Text("in")));
+      Send(node, UnkillableFrom(self, line->Number(2), pid, line->Text("in")));
     } else if (verb == "exit") {
       Exit(line, node);
     } else if (verb == "at") {
@@ -129,13 +131,13 @@ class Player {
     } else if (verb == "stopped") {
       v1::NodeMessage stopped = StoppedFrom(self);
       stopped.mutable_node_stopped()->set_held_port(line->Number("port", 0));
-      Say(node, stopped);
+      Send(node, stopped);
     } else if (verb == "leave") {
       v1::NodeMessage leave = MessageFrom(self);
       if (line->HasWord(2) && line->Word(2) == "PREEMPTED")
         leave.mutable_leave()->set_cause(v1::PREEMPTED);
       leave.mutable_leave();
-      Say(node, leave);
+      Send(node, leave);
     } else if (verb == "cancel") {
       v1::NodeMessage cancel = MessageFrom(self);
       if (line->HasWord(2) && line->Word(2) == "PREEMPTED") {
@@ -144,11 +146,11 @@ class Player {
         cancel.mutable_cancel()->set_signal(line->Number(2));
       }
       cancel.mutable_cancel()->set_at_once(line->HasWord(3) && line->Word(3) == "AT_ONCE");
-      Say(node, cancel);
+      Send(node, cancel);
     } else {
       v1::NodeMessage store = MessageFrom(self);
       *store.mutable_store() = Request(line, 2, self.generation);
-      Say(node, store);
+      Send(node, store);
     }
     return true;
   }
@@ -177,7 +179,7 @@ class Player {
     for (absl::string_view name : absl::StrSplit(line->Text("expect"), ',', absl::SkipEmpty())) {
       join->add_expected_nodes(std::string(name));
     }
-    Say(*node, message);
+    Send(*node, message);
   }
 
   void Exit(ScriptLine* line, const ScriptNode& node) {
@@ -204,7 +206,7 @@ class Player {
     if (line->Has("cause") && v1::FailureCause_Parse(line->Text("cause"), &cause)) {
       exited->set_cause(cause);
     }
-    Say(node, message);
+    Send(node, message);
   }
 
   void Progress(ScriptLine* line, const ScriptNode& node) {
@@ -217,11 +219,11 @@ class Player {
     progress->set_samples_per_second(line->Number("speed", 0));
     progress->set_loss(line->Number("loss", 0));
     progress->set_of_generation(line->Text("anew") == "yes");
-    Say(node, message);
+    Send(node, message);
   }
 
-  // One word for each local rank: its state, phase and step, as in S:waiting:5, or S:absent, in the
-  // order of the ranks. The first is overdue where the node reports a hang.
+  // One word per local rank, in their order: its state, phase and step, as in S:waiting:5, or
+  // S:absent. The first rank is overdue if the node reports a hang.
   void Evidence(ScriptLine* line, const ScriptNode& node, bool hang, bool stall) {
     v1::NodeMessage message = MessageFrom(node.self);
     message.mutable_evidence()->set_hang(hang);
@@ -247,15 +249,15 @@ class Player {
       if (parts.size() != 3) continue;
       v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
       if (!v1::RankPhase_Parse(absl::AsciiStrToUpper(parts[1]), &phase)) {
-        line->Complain("no such phase");
+        line->SetError("no such phase");
       }
       evidence->set_phase(phase);
       evidence->set_step(line->ToNumber(parts[2]));
     }
-    Say(node, message);
+    Send(node, message);
   }
 
-  // The words from `at` on: RANK OPERATION ARGUMENTS.
+  // Parses the words from `at` on: RANK OPERATION ARGUMENTS.
   v1::StoreRequest Request(ScriptLine* line, size_t at, uint64_t generation) {
     v1::StoreRequest request;
     request.set_job(spec_.name());
@@ -288,7 +290,7 @@ class Player {
     } else if (operation == "get_id") {
       request.mutable_get_id()->set_communicator(key);
     } else {
-      line->Complain("no such operation: " + operation);
+      line->SetError("no such operation: " + operation);
     }
     return request;
   }
@@ -298,7 +300,7 @@ class Player {
     if (verb == "stall") return now_ = now_ + line->ToDuration(line->Word(1)), true;
     if (verb == "explain") {
       const absl::StatusOr<std::string> text = core().Explain(now_, spec_.name());
-      return Tell(text.ok() ? *text : text.status().ToString()), true;
+      return Write(text.ok() ? *text : text.status().ToString()), true;
     }
     if (verb == "disk") return Step(CanSave{line->Word(1) == "works"}), true;
     if (verb == "user_cancel") return Step(JobCancelled{spec_.name(), line->Word(1), 0}), true;
@@ -319,7 +321,7 @@ class Player {
   void Wait(absl::Duration duration) {
     const MonoTime end = now_ + duration;
     while (now_ < end) {
-      // A third of the lease is when agents renew.
+      // Agents renew after a third of the lease.
       const MonoTime next = std::min({end, core().NextDeadline(), renewed_ + config_.lease / 3});
       now_ = std::max(next, now_);
       if (now_ >= renewed_ + config_.lease / 3) {
@@ -328,7 +330,7 @@ class Player {
           if (node.silent || streams_.count(node.stream) == 0) continue;
           v1::NodeMessage renew = MessageFrom(node.self);
           renew.mutable_renew();
-          Say(node, renew);
+          Send(node, renew);
         }
       }
       if (core().NextDeadline() <= now_) Step(Tick{});
@@ -340,11 +342,11 @@ class Player {
     return *core_;
   }
 
-  void Say(const ScriptNode& node, v1::NodeMessage message) {
-    Step(NodeSaid{node.stream, std::move(message)});
+  void Send(const ScriptNode& node, v1::NodeMessage message) {
+    Step(NodeMessageReceived{node.stream, std::move(message)});
   }
 
-  void Tell(const std::string& text) { absl::StrAppend(&story_, "    ", text, "\n"); }
+  void Write(const std::string& text) { absl::StrAppend(&output_, "    ", text, "\n"); }
 
   void Step(const Event& event) {
     const Effects effects = core().Step(now_, event);
@@ -352,11 +354,11 @@ class Player {
       const auto found = streams_.find(stream);
       return found == streams_.end() ? "nobody" : found->second;
     });
-    if (!lines.empty() && now_ != told_at_) {
-      Tell(absl::StrCat("[", absl::FormatDuration(now_ - MonoTime()), "]"));
-      told_at_ = now_;
+    if (!lines.empty() && now_ != written_at_) {
+      Write(absl::StrCat("[", absl::FormatDuration(now_ - MonoTime()), "]"));
+      written_at_ = now_;
     }
-    for (const std::string& line : lines) Tell(line);
+    for (const std::string& line : lines) Write(line);
     if (const auto* closed = std::get_if<StreamClosed>(&event)) streams_.erase(closed->stream);
     for (const CloseStream& close : effects.close) streams_.erase(close.stream);
     for (const SendToStream& send : effects.send) {
@@ -365,11 +367,11 @@ class Player {
       generation_ = nodes_[found->second].self.generation = send.message.generation();
     }
     records_.insert(records_.end(), effects.append.begin(), effects.append.end());
-    promises_.Update(core().CheckInvariants());
+    invariants_.Update(core().CheckInvariants());
     Core replayed(config_);
     for (const v1::Record& record : records_) replayed.Apply(record);
     if (replayed.DebugString() != core().DebugString()) {
-      promises_.Update(absl::InternalError("replay gives another state"));
+      invariants_.Update(absl::InternalError("replay gives another state"));
     }
   }
 
@@ -378,15 +380,15 @@ class Player {
   v1::JobSpec spec_ = SpecOf("train", 1, 1, 0);
   MonoTime now_;
   MonoTime renewed_;
-  MonoTime told_at_ = MonoTime::Never();
+  MonoTime written_at_ = MonoTime::Never();
   std::map<std::string, ScriptNode> nodes_;
   std::map<StreamId, std::string> streams_;
   uint64_t next_stream_ = 1;
   uint64_t next_request_ = 1;
   uint64_t generation_ = 0;
   std::vector<v1::Record> records_;
-  std::string story_;
-  absl::Status promises_;
+  std::string output_;
+  absl::Status invariants_;
 };
 
 }  // namespace

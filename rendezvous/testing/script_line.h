@@ -1,4 +1,4 @@
-// Reads the lines of scripts. For tests.
+// Parses the lines of scripts. For tests.
 #ifndef CADRE_RENDEZVOUS_TESTING_SCRIPT_LINE_H_
 #define CADRE_RENDEZVOUS_TESTING_SCRIPT_LINE_H_
 
@@ -19,8 +19,7 @@
 
 namespace cadre {
 
-// One event of a script (script.h): words, and key=value pairs. What does not fit is complained of
-// by Check().
+// One event of a script (script.h): words and key=value pairs. Check() reports what does not fit.
 class ScriptLine {
  public:
   explicit ScriptLine(absl::string_view text) {
@@ -38,7 +37,7 @@ class ScriptLine {
   std::string Word(size_t index) {
     used_words_ = std::max(used_words_, index + 1);
     if (index < words_.size()) return words_[index];
-    return Complain("a word is missing"), "";
+    return SetError("a word is missing"), "";
   }
   bool HasWord(size_t index) const { return index < words_.size(); }
   int64_t Number(size_t index) { return ToNumber(Word(index)); }
@@ -52,24 +51,24 @@ class ScriptLine {
   }
   absl::Duration ToDuration(const std::string& text) {
     absl::Duration duration;
-    if (!absl::ParseDuration(text, &duration)) Complain("no duration: " + text);
+    if (!absl::ParseDuration(text, &duration)) SetError("no duration: " + text);
     return duration;
   }
   int64_t ToNumber(const std::string& text) {
     int64_t number = 0;
-    if (!absl::SimpleAtoi(text, &number)) Complain("no number: " + text);
+    if (!absl::SimpleAtoi(text, &number)) SetError("no number: " + text);
     return number;
   }
-  void Complain(const std::string& what) {
-    if (complaint_.empty()) complaint_ = what;
+  void SetError(const std::string& what) {
+    if (error_.empty()) error_ = what;
   }
-  // Everything was understood and used.
+  // Whether everything was understood and used.
   absl::Status Check() {
-    if (used_words_ < words_.size()) Complain("nothing to do with: " + words_[used_words_]);
+    if (used_words_ < words_.size()) SetError("nothing to do with: " + words_[used_words_]);
     for (const auto& [key, value] : named_) {
-      if (used_.count(key) == 0) Complain("nothing to do with: " + key);
+      if (used_.count(key) == 0) SetError("nothing to do with: " + key);
     }
-    return complaint_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(complaint_);
+    return error_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(error_);
   }
 
  private:
@@ -77,7 +76,7 @@ class ScriptLine {
   std::map<std::string, std::string> named_;
   size_t used_words_ = 0;
   std::set<std::string> used_;
-  std::string complaint_;
+  std::string error_;
 };
 
 }  // namespace cadre

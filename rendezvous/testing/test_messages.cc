@@ -4,20 +4,20 @@
 
 namespace cadre {
 
-v1::NodeMessage MessageFrom(const Speaker& speaker) {
+v1::NodeMessage MessageFrom(const Sender& sender) {
   v1::NodeMessage message;
-  message.set_job(speaker.job);
-  message.set_generation(speaker.generation);
-  message.set_incarnation(speaker.incarnation);
+  message.set_job(sender.job);
+  message.set_generation(sender.generation);
+  message.set_incarnation(sender.incarnation);
   return message;
 }
 
-v1::NodeMessage JoinFrom(const Speaker& speaker, const v1::JobSpec& spec, uint32_t slots) {
-  v1::NodeMessage message = MessageFrom(speaker);
+v1::NodeMessage JoinFrom(const Sender& sender, const v1::JobSpec& spec, uint32_t slots) {
+  v1::NodeMessage message = MessageFrom(sender);
   v1::Join* join = message.mutable_join();
-  join->set_node(speaker.node);
-  join->set_host(speaker.node);
-  join->set_address(speaker.node);
+  join->set_node(sender.node);
+  join->set_host(sender.node);
+  join->set_address(sender.node);
   join->set_slots(slots);
   join->set_wanted_node_rank(-1);
   *join->mutable_spec() = spec;
@@ -25,15 +25,15 @@ v1::NodeMessage JoinFrom(const Speaker& speaker, const v1::JobSpec& spec, uint32
   return message;
 }
 
-v1::NodeMessage StartedFrom(const Speaker& speaker, uint32_t local_rank) {
-  v1::NodeMessage message = MessageFrom(speaker);
+v1::NodeMessage StartedFrom(const Sender& sender, uint32_t local_rank) {
+  v1::NodeMessage message = MessageFrom(sender);
   message.mutable_worker_started()->set_local_rank(local_rank);
   message.mutable_worker_started()->set_pid(100 + local_rank);
   return message;
 }
 
-v1::NodeMessage ExitedFrom(const Speaker& speaker, uint32_t local_rank, int code, int signal) {
-  v1::NodeMessage message = MessageFrom(speaker);
+v1::NodeMessage ExitedFrom(const Sender& sender, uint32_t local_rank, int code, int signal) {
+  v1::NodeMessage message = MessageFrom(sender);
   v1::WorkerExited* exited = message.mutable_worker_exited();
   exited->set_local_rank(local_rank);
   exited->mutable_exit()->set_exit_code(code);
@@ -42,15 +42,15 @@ v1::NodeMessage ExitedFrom(const Speaker& speaker, uint32_t local_rank, int code
   return message;
 }
 
-v1::NodeMessage StoppedFrom(const Speaker& speaker) {
-  v1::NodeMessage message = MessageFrom(speaker);
+v1::NodeMessage StoppedFrom(const Sender& sender) {
+  v1::NodeMessage message = MessageFrom(sender);
   message.mutable_node_stopped();
   return message;
 }
 
-v1::NodeMessage RemainsFrom(const Speaker& speaker, uint32_t local_rank, int pid,
-                            const std::string& wchan) {
-  v1::NodeMessage message = MessageFrom(speaker);
+v1::NodeMessage UnkillableFrom(const Sender& sender, uint32_t local_rank, int pid,
+                               const std::string& wchan) {
+  v1::NodeMessage message = MessageFrom(sender);
   message.mutable_worker_remains()->set_local_rank(local_rank);
   v1::RemainingProcess* process = message.mutable_worker_remains()->add_processes();
   process->set_pid(pid);

@@ -19,7 +19,7 @@ void Histogram::Observe(double value) {
 void Counters::Count(const Event& event) {
   if (const auto* called = std::get_if<StoreCalled>(&event)) {
     ++store_operations_[called->request.operation_case()];
-  } else if (const auto* said = std::get_if<NodeSaid>(&event)) {
+  } else if (const auto* said = std::get_if<NodeMessageReceived>(&event)) {
     ++node_messages_[said->message.body_case()];
     if (said->message.has_store()) {
       ++store_operations_[said->message.store().operation_case()];
@@ -54,7 +54,7 @@ void Counters::Count(const v1::Record& record) {
       return CountStarted(job, record.worker_ran().generation(), record.worker_ran().rank(),
                           record.worker_ran().at_us());
     case v1::Record::kWorkerEnded:
-      // One that has ended well was never seen running when it was quick.
+      // A worker that succeeded quickly was never reported as running.
       if (record.worker_ended().has_failure()) return;
       return CountStarted(job, record.worker_ended().generation(), record.worker_ended().rank(),
                           record.worker_ended().at_us());

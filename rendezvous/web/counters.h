@@ -1,4 +1,4 @@
-// Counts what goes into the core and what comes out of it, for /metrics. Pure; one thread.
+// Counts the core's events and records, for /metrics. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_WEB_COUNTERS_H_
 #define CADRE_RENDEZVOUS_WEB_COUNTERS_H_
 
@@ -11,17 +11,17 @@
 #include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
-#include "rendezvous/core/event.h"
+#include "rendezvous/core/core_event.h"
 
 namespace cadre::web {
 
 struct Histogram {
-  // Upper bounds, ascending; what is above all of them is in `count` alone.
+  // Upper bounds, ascending; larger values are counted in `count` alone.
   explicit Histogram(std::vector<double> bounds);
   void Observe(double value);
 
   std::vector<double> bounds;
-  // By bound; not cumulative.
+  // For each bound; not cumulative.
   std::vector<uint64_t> in_bucket;
   uint64_t count = 0;
   double sum = 0;
@@ -37,27 +37,25 @@ class Counters {
   const std::map<int, uint64_t>& node_messages() const { return node_messages_; }
   const std::map<int, uint64_t>& store_operations() const { return store_operations_; }
   uint64_t generations() const { return generations_; }
-  // Generations that a failure ended, and restarts that used up some of a budget, by the root
-  // cause.
+  // Generations that a failure ended, and restarts that used a restart budget, by root cause.
   const std::map<v1::FailureCause, uint64_t>& failures() const { return failures_; }
   const std::map<v1::FailureCause, uint64_t>& restarts() const { return restarts_; }
   const std::map<v1::JobPhase, uint64_t>& jobs_ended() const { return jobs_ended_; }
-  // From the stop order that a failure caused until all workers of the next generation ran.
-  // Seconds.
+  // Seconds from the stop order that a failure caused until all workers of the next generation run.
   const Histogram& recoveries() const { return recoveries_; }
-  // Saving one batch of records. Seconds.
+  // Seconds to save one batch of records.
   const Histogram& commits() const { return commits_; }
 
  private:
-  // A job whose generation failed, until the next one runs or the job ends.
+  // A job whose generation has failed, until the next generation runs or the job ends.
   struct Recovering {
     uint64_t failed_generation = 0;
     v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED;
     int64_t failed_us = 0;
-    // Its cause is final, and in failures_.
+    // The cause is final and counted in failures_.
     bool counted = false;
     uint64_t next_generation = 0;
-    // By rank of the next generation, and how many of them are true.
+    // By rank of the next generation, and the number of true elements.
     std::vector<bool> started;
     size_t number_started = 0;
   };

@@ -78,7 +78,7 @@ TEST(CountersTest, ACorrectedCauseCountsOnce_ALostNodeMayBeFree) {
   }
   EXPECT_THAT(counters.failures(), ElementsAre(Pair(v1::HANG, 1)));
   EXPECT_TRUE(counters.restarts().empty());
-  // Another one before the last is recovered from.
+  // Another failure before the recovery from the last one.
   counters.Count(Stopped(2, v1::CRASH, 3));
   counters.Count(Ended(v1::FAILED));
   EXPECT_THAT(counters.failures(), ElementsAre(Pair(v1::CRASH, 1), Pair(v1::HANG, 1)));
@@ -88,7 +88,7 @@ TEST(CountersTest, ACorrectedCauseCountsOnce_ALostNodeMayBeFree) {
 
 TEST(CountersTest, MessagesAndOperationsByKind) {
   Counters counters;
-  NodeSaid said;
+  NodeMessageReceived said;
   said.message.mutable_renew();
   counters.Count(said);
   counters.Count(said);

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
-#include "rpc/job_phase.h"
+#include "rpc/job_progress.h"
 
 namespace cadre::web {
 namespace {
@@ -26,7 +26,7 @@ std::string Number(double value) {
   return absl::StrFormat("%.15g", value);
 }
 
-// A label's value: everything but these three may stand as it is.
+// Escapes a label's value: only these three characters need it.
 std::string Quoted(absl::string_view value) {
   std::string text = "\"";
   for (const char c : value) {
@@ -87,7 +87,7 @@ uint64_t Of(const std::map<Key, uint64_t>& counts, int key) {
   return found == counts.end() ? 0 : found->second;
 }
 
-// One series for each case of a message's oneof, also for those that have not happened.
+// One series for each case of a message's oneof, also for those that have not occurred.
 void ByCase(Page& page, absl::string_view label, const google::protobuf::OneofDescriptor& cases,
             const std::map<int, uint64_t>& counts) {
   for (int i = 0; i < cases.field_count(); ++i) {
@@ -106,7 +106,7 @@ void Totals(Page& page, const host::ServerView& view) {
   double nodes = 0, running = 0;
   for (const v1::JobStatus& job : view.jobs) {
     ++phases[job.phase()];
-    if (!host::Lives(job)) continue;
+    if (!host::IsLive(job)) continue;
     nodes += job.nodes_in();
     running += job.workers_running();
   }
@@ -114,12 +114,16 @@ void Totals(Page& page, const host::ServerView& view) {
   for (int phase = v1::QUEUED; phase <= v1::JobPhase_MAX; ++phase) {
     page.Sample("phase", rpc::PhaseName(static_cast<v1::JobPhase>(phase)), Of(phases, phase));
   }
-  page.Gauge("cadre_nodes", "Nodes in jobs that live, spares included.", nodes);
-  page.Gauge("cadre_workers_running", "Workers that run.", running);
+  page.Gauge("cadre_nodes", "Nodes in live jobs, spares included.", nodes);
+  page.Gauge("cadre_workers_running", "Running workers.", running);
   page.Gauge("cadre_streams", "Open streams of nodes.", view.streams);
-  page.Gauge("cadre_store_calls_waiting", "Store calls outside streams that wait.", view.calls);
-  page.Gauge("cadre_queue_events", "Messages that wait for the core.", view.queued_events);
-  page.Gauge("cadre_queue_bytes", "Their size.", view.queued_bytes);
+  page.Gauge("cadre_store_calls_waiting", "Store calls outside of streams that wait for an answer.",
+             view.calls);
+  page.Gauge("cadre_queue_events", "Messages that the server has not handled yet.",
+             view.queued_events);
+  page.Gauge("cadre_queue_bytes",
+             "Size of the messages that the server has not handled yet, in bytes.",
+             view.queued_bytes);
   page.Gauge("cadre_saves", "1 while the state can be saved, else 0.", view.saves ? 1 : 0);
 }
 
@@ -129,7 +133,7 @@ void Counted(Page& page, const Counters& counters) {
   page.Family("cadre_failures_total", "counter", "Generations ended by a failure, by root cause.");
   ByCause(page, counters.failures());
   page.Family("cadre_restarts_total", "counter",
-              "Restarts that counted against a budget, by root cause.");
+              "Restarts that used a job's restart budget, by root cause.");
   ByCause(page, counters.restarts());
   page.Family("cadre_jobs_ended_total", "counter", "Jobs that ended, by outcome.");
   for (const v1::JobPhase outcome : {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED_PHASE}) {
@@ -142,16 +146,18 @@ void Counted(Page& page, const Counters& counters) {
   page.Family("cadre_store_operations_total", "counter", "Store operations, by kind.");
   ByCase(page, "operation", *v1::StoreRequest::descriptor()->FindOneofByName("operation"),
          counters.store_operations());
-  page.Distribution("cadre_recovery_seconds",
-                    "From a failure's stop order until all workers of the next generation ran.",
-                    counters.recoveries());
-  page.Distribution("cadre_commit_seconds", "Saving one batch of records.", counters.commits());
+  page.Distribution(
+      "cadre_recovery_seconds",
+      "Time from the stop order of a failure until all workers of the next generation ran.",
+      counters.recoveries());
+  page.Distribution("cadre_commit_seconds", "Time to save one batch of records.",
+                    counters.commits());
 }
 
 void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
   std::vector<const v1::JobStatus*> live;
   for (const v1::JobStatus& job : jobs) {
-    if (host::Lives(job) && live.size() < kJobsWithSeries) live.push_back(&job);
+    if (host::IsLive(job) && live.size() < kJobsWithSeries) live.push_back(&job);
   }
   const auto family = [&](absl::string_view name, absl::string_view help, const auto& value) {
     page.Family(name, "gauge", help);
@@ -161,22 +167,24 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
          [](const v1::JobStatus& job) { return static_cast<double>(job.generation()); });
   family("cadre_job_world_size", "Workers of the current generation.",
          [](const v1::JobStatus& job) { return job.world_size(); });
-  family("cadre_job_workers_running", "Workers that run.",
+  family("cadre_job_workers_running", "Running workers.",
          [](const v1::JobStatus& job) { return job.workers_running(); });
-  family("cadre_job_restarts_used", "Restarts that counted against its budget.",
+  family("cadre_job_restarts_used", "Restarts that used the job's restart budget.",
          [](const v1::JobStatus& job) { return job.restarts(); });
-  // A value that nobody has reported is left out: 0 would be a statement.
+  // A job without reports has no sample, because 0 would be a statement.
   live.erase(std::remove_if(live.begin(), live.end(),
                             [](const v1::JobStatus* job) { return !job->has_progress(); }),
              live.end());
   family("cadre_job_step", "Step of the slowest worker that reports.",
          [](const v1::JobStatus& job) { return static_cast<double>(job.progress().step()); });
-  family("cadre_job_samples_per_second", "Of all workers that report; 0 where no step comes.",
+  family("cadre_job_samples_per_second",
+         "Samples per second of all workers that report; 0 while the job makes no step.",
          [](const v1::JobStatus& job) {
-           return rpc::StandsStill(job.progress()) ? 0 : job.progress().samples_per_second();
+           return rpc::IsStalled(job.progress()) ? 0 : job.progress().samples_per_second();
          });
-  page.Family("cadre_job_figure", "gauge",
-              "What the program reports under names of its own, of the first rank that does.");
+  page.Family(
+      "cadre_job_figure", "gauge",
+      "Values that the program reports under its own names, from the first rank that reports any.");
   for (const v1::JobStatus* job : live) {
     for (const v1::Figure& figure : job->progress().figures()) {
       page.Sample({{"name", job->name()}, {"figure", figure.name()}}, figure.value());
@@ -188,16 +196,17 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
       if (value(job->progress()) > 0) page.Sample("name", job->name(), value(job->progress()));
     }
   };
-  some("cadre_job_total_steps", "Steps that there will be, where the program says so.",
+  some("cadre_job_total_steps", "Total number of steps, if the program reports it.",
        [](const v1::JobProgress& progress) { return static_cast<double>(progress.total()); });
-  some("cadre_job_seconds_left", "Until then, as fast as it was in this generation.",
+  some("cadre_job_seconds_left",
+       "Estimated seconds until the last step, at the speed of this generation.",
        [](const v1::JobProgress& progress) {
          return static_cast<double>(progress.left_us()) / 1e6;
        });
   live.erase(std::remove_if(live.begin(), live.end(),
                             [](const v1::JobStatus* job) { return job->progress().loss() == 0; }),
              live.end());
-  family("cadre_job_loss", "Mean over the workers that report.",
+  family("cadre_job_loss", "Loss: the mean over the workers that report it.",
          [](const v1::JobStatus& job) { return job.progress().loss(); });
 }
 
@@ -205,7 +214,7 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
 
 std::string MetricsText(const std::optional<host::ServerView>& view) {
   Page page;
-  page.Gauge("cadre_leads", "1 where this server serves jobs, 0 in reserve.",
+  page.Gauge("cadre_leads", "1 if this server leads and serves jobs, 0 if it is a standby.",
              view.has_value() ? 1 : 0);
   if (!view.has_value()) return page.Take();
   Totals(page, *view);

@@ -1,7 +1,7 @@
 // The server's state and counters in Prometheus's text format, version 0.0.4. Pure.
 //
-// Written here and not by prometheus-cpp because Debian has that as a shared library only, and
-// cadre is one file that needs none.
+// prometheus-cpp is not used because Debian has it only as a shared library, and cadre is a single
+// executable without any.
 #ifndef CADRE_RENDEZVOUS_WEB_METRICS_TEXT_H_
 #define CADRE_RENDEZVOUS_WEB_METRICS_TEXT_H_
 
@@ -15,11 +15,11 @@ namespace cadre::web {
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// Jobs with series of their own. Of more that live, the others are in the sums only; a job that has
-// ended has none.
+// The number of jobs with series of their own. Further live jobs are only in the sums; ended jobs
+// have no series.
 inline constexpr size_t kJobsWithSeries = 100;
 
-// nullopt: this server is in reserve, and says that alone.
+// nullopt: this server is a standby, which is all that it reports.
 std::string MetricsText(const std::optional<host::ServerView>& view);
 
 }  // namespace cadre::web

@@ -29,7 +29,7 @@ TEST(MetricsTextTest, SumsAndJobsThatLive) {
   view.jobs = {Job("a", v1::RUNNING), Job("b", v1::FAILED), Job("c", v1::RUNNING)};
   view.jobs[0].mutable_progress()->set_loss(0.25);
   view.jobs[0].mutable_progress()->set_samples_per_second(1234.5);
-  // Of one that reports no loss, or whose loss the reader may not see.
+  // A job that reports no loss, or whose loss the reader may not see.
   view.jobs.push_back(Job("d", v1::RUNNING));
   view.jobs[3].mutable_progress()->set_step(7);
   view.streams = 3;
@@ -42,7 +42,7 @@ TEST(MetricsTextTest, SumsAndJobsThatLive) {
             HasSubstr("\ncadre_streams 3\n"), HasSubstr("\ncadre_job_loss{name=\"a\"} 0.25\n"),
             HasSubstr("\ncadre_job_samples_per_second{name=\"a\"} 1234.5\n"),
             HasSubstr("\ncadre_job_generation{name=\"c\"} 0\n")));
-  // It has ended; and nothing was reported of c.
+  // Job b has ended, and c has reported nothing.
   EXPECT_THAT(text, AllOf(Not(HasSubstr("{name=\"b\"}")), Not(HasSubstr("loss{name=\"c\"}")),
                           HasSubstr("\ncadre_job_step{name=\"d\"} 7\n"),
                           Not(HasSubstr("loss{name=\"d\"}"))));
@@ -68,7 +68,7 @@ TEST(MetricsTextTest, FiguresOfTheProgramsOwn_AndHowLongItTakesStill) {
 
 TEST(MetricsTextTest, CountersByKind_AHistogramAddsUp) {
   host::ServerView view;
-  NodeSaid said;
+  NodeMessageReceived said;
   said.message.mutable_renew();
   view.counters.Count(said);
   for (const double ms : {0.2, 3.0, 60000.0}) view.counters.CountCommit(absl::Milliseconds(ms));

@@ -3,12 +3,13 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace cadre::frames {
 namespace {
 
-// A read takes this much at most, so that one connection does not hold up the others.
+// One read takes this much at most, so that one connection does not hold up the others.
 constexpr size_t kReadBytes = 64 << 10;
 
 }  // namespace
@@ -28,7 +29,8 @@ void CloseFrame(size_t start, std::string* bytes) {
 }
 
 void FrameReader::Append(absl::string_view bytes) {
-  // The rest is moved to the front only when it is the smaller part: this keeps reading linear.
+  // The bytes left are moved to the front only if they are the smaller part: this keeps reading
+  // linear.
   if (taken_ > 0 && taken_ >= bytes_.size() / 2) {
     bytes_.erase(0, taken_);
     taken_ = 0;
@@ -44,7 +46,7 @@ absl::StatusOr<bool> FrameReader::ReadFrom(int socket) {
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  return absl::UnavailableError(got == 0 ? "the connection was ended"
+  return absl::UnavailableError(got == 0 ? "the other side closed the connection"
                                          : std::string(absl::ErrnoToStatus(errno, "").message()));
 }
 

@@ -1,4 +1,4 @@
-// Frames on a stream socket: 4 bytes, the length in little endian, and so many bytes.
+// Frames on a stream socket: the length in 4 little-endian bytes, and that many bytes of content.
 #ifndef CADRE_RPC_FRAMES_FRAME_READER_H_
 #define CADRE_RPC_FRAMES_FRAME_READER_H_
 
@@ -10,33 +10,33 @@
 
 namespace cadre::frames {
 
-// The length in front of each frame.
+// Bytes of the length in front of each frame.
 inline constexpr size_t kLengthBytes = 4;
 
-// Content must not be longer than the limit of the one who reads it.
+// Content must not be longer than the limit of its reader.
 void AppendFrame(absl::string_view content, std::string* bytes);
-// Makes a frame of what was appended to `bytes` since it had `start` bytes, of which the first
-// kLengthBytes were left for the length.
+// Makes a frame of the bytes from `start` on, of which the caller left the first kLengthBytes free
+// for the length.
 void CloseFrame(size_t start, std::string* bytes);
 
-// Finds frames in the bytes of one connection. One thread.
+// Splits the bytes of one connection into frames. One thread.
 class FrameReader {
  public:
   // Frames with more content than this are refused.
   explicit FrameReader(size_t limit) : limit_(limit) {}
 
   void Append(absl::string_view bytes);
-  // Reads once, without waiting. False: there is nothing to read now. UNAVAILABLE: the other side
-  // has ended the connection, or it is broken.
+  // Reads once, without blocking. False: nothing can be read now. UNAVAILABLE: the other side has
+  // closed the connection, or it is broken.
   absl::StatusOr<bool> ReadFrom(int socket);
-  // False: the next frame is not complete. `content` is good until the next call of any method.
-  // INVALID_ARGUMENT: it would be over the limit.
+  // Returns false if the next frame is not complete. `content` is valid until the next call of any
+  // method. INVALID_ARGUMENT: the frame is over the limit.
   absl::StatusOr<bool> Next(absl::string_view* content);
 
  private:
   size_t limit_;
   std::string bytes_;
-  // Of them, those that were given out.
+  // How many of them were returned as frames.
   size_t taken_ = 0;
 };
 

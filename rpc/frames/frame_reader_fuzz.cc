@@ -1,4 +1,4 @@
-// However the bytes come in pieces, the frames are the same.
+// The frames must be the same however their bytes are split.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kLimit = 4096;
 
-// The frames of `bytes`, which come `piece` at a time, and "refused" in the end where one is.
+// Returns the frames of `bytes`, which arrive `piece` bytes at a time, with "refused" at the end if
+// one is refused.
 std::vector<std::string> Frames(absl::string_view bytes, size_t piece) {
   cadre::frames::FrameReader reader(kLimit);
   std::vector<std::string> frames;

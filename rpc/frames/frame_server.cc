@@ -16,9 +16,9 @@
 namespace cadre::frames {
 namespace {
 
-// Connections that one Read looks at; the others' turn is the next.
+// The connections that one Read handles; the others come next time.
 constexpr int kMaxReady = 64;
-// The listener's number among the connections'.
+// The listener's number in epoll events.
 constexpr uint64_t kListener = 0;
 
 int Duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
@@ -33,12 +33,12 @@ struct FrameServer::Connection {
   const uint64_t number;
   const int socket;
   FrameReader reader;
-  // It has shown the token.
+  // It has sent the token.
   bool trusted = false;
-  // Frames may be left in the reader.
+  // The reader may hold complete frames.
   bool held = false;
   uint32_t watched = 0;
-  // Frames read whose answer has not been written, and those of them that lie in `outgoing`.
+  // Frames without a written answer, and how many of their answers are in `outgoing`.
   size_t unanswered = 0;
   size_t outgoing_answers = 0;
   std::string outgoing;
@@ -66,13 +66,13 @@ FrameServer::FrameServer(Options options, int epoll)
 FrameServer::~FrameServer() {
   while (!connections_.empty()) {
     End(connections_.begin()->second.get(),
-        absl::UnavailableError(absl::StrCat(options_.name, " is leaving")));
+        absl::UnavailableError(absl::StrCat(options_.name, " is shutting down")));
   }
   close(epoll_);
 }
 
-// Where there are no more descriptors the listener stays readable, and its owner's loop would spin:
-// whoever comes then is told, by the spare one.
+// Without free descriptors the listener would stay readable and its owner's loop would spin. So the
+// connection is accepted with the spare descriptor, refused and closed.
 void FrameServer::Accept() {
   for (;;) {
     errno = 0;
@@ -99,9 +99,9 @@ void FrameServer::Add(int socket, const absl::Status& refused) {
   added->trusted = !options_.token.has_value();
   if (!refused.ok()) return End(added, refused);
   if (connections_.size() > options_.max_connections) {
-    return End(added,
-               absl::ResourceExhaustedError(absl::StrCat(
-                   options_.name, " serves ", options_.max_connections, " clients already")));
+    return End(added, absl::ResourceExhaustedError(absl::StrCat(options_.name, " already serves ",
+                                                                options_.max_connections,
+                                                                " clients, which is the limit")));
   }
   epoll_event event = {};
   event.events = added->watched = EPOLLIN;
@@ -168,7 +168,7 @@ void FrameServer::Answer(uint64_t number, absl::string_view frame) {
   const bool idle = connection->outgoing.empty();
   connection->outgoing.append(frame.data(), frame.size());
   ++connection->outgoing_answers;
-  // One that is broken is ended by the next Read.
+  // If the connection is broken, the next Read ends it.
   if (idle) Flush(connection);
   Watch(connection);
 }
@@ -189,7 +189,7 @@ void FrameServer::Watch(Connection* connection) {
   const bool reads = connection->unanswered < options_.max_unanswered;
   uint32_t wanted = 0;
   if (reads) wanted |= EPOLLIN;
-  // What was read already is found as soon as there is room to write.
+  // Frames that were read already are taken as soon as there is room to write.
   if (!connection->outgoing.empty() || (reads && connection->held)) wanted |= EPOLLOUT;
   if (wanted == connection->watched) return;
   epoll_event event = {};

@@ -1,5 +1,5 @@
-// The serving end of framed sockets: many clients, each of which shows the token in its first frame
-// (where there is one) and has every further one answered by one frame, in any order.
+// The server side of framed sockets. Each client sends the token in its first frame (if one is
+// required); each further frame gets one frame as its answer, in any order.
 //
 // Used by one thread at a time; never blocks.
 #ifndef CADRE_RPC_FRAMES_FRAME_SERVER_H_
@@ -23,41 +23,41 @@ namespace cadre::frames {
 class FrameServer {
  public:
   struct Options {
-    // Who serves, for errors.
+    // The name of this server in error messages.
     std::string name = "the agent";
-    // nullopt: `accept` gives none that is not trusted.
+    // nullopt: no token is required, because `accept` returns trusted connections only.
     std::optional<std::string> token;
     size_t max_frame_bytes = 0;
     size_t max_connections = 4096;
-    // Frames of one client without an answer, answers that it has not read included; beyond that
-    // nothing more is read from it.
+    // Frames of one client that have no answer yet, or whose answer the client has not read.
+    // Nothing more is read from a client at this limit.
     size_t max_unanswered = 1024;
-    // Clients connect here; `accept` gives the next connection, non-blocking, or -1 and errno.
-    // `connection` is what it is called from then on.
+    // Clients connect to `listener`; `accept` returns the next connection, non-blocking, or -1 and
+    // errno. `connection` is the number that identifies it from then on.
     int listener = -1;
     std::function<int(uint64_t connection)> accept;
-    // The frame, with its length, that says why a connection ends.
+    // Returns the frame, with its length, that tells the client why its connection ends.
     std::function<std::string(uint64_t connection, const absl::Status&)> farewell;
-    // A frame that is to be answered. What is not OK ends the connection, which must not be
-    // answered any more.
+    // Receives each frame that needs an answer. An error ends the connection, and the frame must
+    // not be answered.
     std::function<absl::Status(uint64_t connection, absl::string_view content)> on_frame;
-    // The connection has ended: nobody waits there for answers.
+    // The connection has ended; answers to it are dropped.
     std::function<void(uint64_t connection)> on_end;
   };
 
   static absl::StatusOr<std::unique_ptr<FrameServer>> Make(Options options);
-  // Says to all that the server leaves.
+  // Sends all clients a farewell.
   ~FrameServer();
   FrameServer(const FrameServer&) = delete;
   FrameServer& operator=(const FrameServer&) = delete;
 
   // Readable when Read should be called.
   int fd() const { return epoll_; }
-  // Clients connect here from now on; to the one before as well, until it is closed.
+  // Adds a listener. The one before is served too until it is closed.
   absl::Status ListenAt(int listener);
-  // Hands what clients say now to on_frame and on_end.
+  // Passes the frames that have arrived to on_frame, and ended connections to on_end.
   void Read();
-  // A frame with its length. Nothing happens where the connection has ended.
+  // Sends a frame, which includes its length. Does nothing if the connection has ended.
   void Answer(uint64_t connection, absl::string_view frame);
 
  private:
@@ -65,20 +65,21 @@ class FrameServer {
 
   FrameServer(Options options, int epoll);
   void Accept();
-  // It stays only where `refused` is OK.
+  // Ends the connection at once with `refused` unless that is OK.
   void Add(int socket, const absl::Status& refused);
   void ReadFrom(Connection* connection);
-  // Not OK: why the connection is to be ended.
+  // An error is the reason to end the connection.
   absl::Status TakeFrames(Connection* connection);
-  // False: it is broken.
+  // Returns false if the connection is broken.
   bool Flush(Connection* connection);
   void Watch(Connection* connection);
-  // Says why, where there is room for that.
+  // Sends the farewell if the socket has room for it.
   void End(Connection* connection, const absl::Status& why);
 
   const Options options_;
   const int epoll_;
-  // Kept for whoever comes when there is no other descriptor.
+  // Reserved so that a connection can be accepted, and refused with a reason, when the process has
+  // no other descriptor left.
   ScopedFd spare_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;

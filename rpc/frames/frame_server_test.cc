@@ -13,11 +13,13 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/frames/codec.h"
 #include "rpc/frames/frame_reader.h"
 
 namespace cadre::frames {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef";
@@ -32,7 +34,7 @@ std::string FrameOf(const std::string& content) {
   return bytes;
 }
 
-// A client's end.
+// The client's end of a connection.
 class Client {
  public:
   explicit Client(int socket) : socket_(socket) {}
@@ -73,7 +75,7 @@ class FrameServerTest : public ::testing::Test {
     std::string content;
   };
 
-  // Connections come through a queue in place of a listener.
+  // Connections come through a queue instead of a listener.
   FrameServerTest() : listener_(eventfd(0, EFD_NONBLOCK)) {
     FrameServer::Options options;
     options.token = kToken;
@@ -119,7 +121,7 @@ class FrameServerTest : public ::testing::Test {
     client->SayFrame(token);
     return client;
   }
-  // All that is asked until there is nothing more to read.
+  // Reads until nothing more can be read, and returns the requests.
   std::vector<Asked> ReadAll() {
     pollfd wait = {server_->fd(), POLLIN, 0};
     while (poll(&wait, 1, 0) == 1) server_->Read();
@@ -155,7 +157,7 @@ TEST_F(FrameServerTest, AnswersComeInAnyOrderToWhoAsked) {
 }
 
 TEST_F(FrameServerTest, AWrongTokenAsksNothing) {
-  // The third is as long as another server's.
+  // The third has the length of a valid token.
   for (const std::string token : {"wrong", "", "0123456789abcdeX"}) {
     const auto stranger = Connect(token);
     stranger->SayFrame("7");
@@ -165,6 +167,8 @@ TEST_F(FrameServerTest, AWrongTokenAsksNothing) {
   }
 }
 
+// Fault (input): A peer or a file sends garbage: frames, HTTP, specs, host lists, handshakes,
+// records (each has a fuzz test, see `tools/fuzz`) -> It is refused, and an error is one line
 TEST_F(FrameServerTest, WhatMakesNoSenseEndsTheConnection) {
   const auto client = Connect(), other = Connect();
   client->SayFrame("nonsense");
@@ -186,6 +190,8 @@ TEST_F(FrameServerTest, SoManyMayConnect) {
   EXPECT_EQ(ReadAll().size(), 1u);
 }
 
+// Fault (input): A launcher has no file descriptor left when a worker connects to it -> The worker
+// gets an error that says so, and the launcher's event loop does not spin
 TEST_F(FrameServerTest, WhoComesWithoutADescriptorLeftIsToldSo) {
   const auto early = Connect();
   EXPECT_TRUE(ReadAll().empty());
@@ -248,5 +254,169 @@ TEST_F(FrameServerTest, LeavingIsSaidToAll) {
   EXPECT_TRUE(client->HasEnded());
 }
 
+constexpr size_t kLimit = 1000;
+
+class FrameReaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0); }
+  void TearDown() override {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  void Say(const std::string& bytes) {
+    ASSERT_EQ(send(ends_[0], bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  }
+  bool Read() {
+    const absl::StatusOr<bool> read = reader_.ReadFrom(ends_[1]);
+    EXPECT_OK(read);
+    return read.ok() && *read;
+  }
+  // The next frame, or "none".
+  std::string Next() {
+    absl::string_view frame;
+    const absl::StatusOr<bool> found = reader_.Next(&frame);
+    EXPECT_OK(found);
+    return found.ok() && *found ? std::string(frame) : "none";
+  }
+
+  int ends_[2] = {-1, -1};
+  FrameReader reader_{kLimit};
+};
+
+TEST_F(FrameReaderTest, SeveralInOneRead) {
+  std::string bytes;
+  AppendFrame("token", &bytes);
+  AppendFrame("", &bytes);
+  AppendFrame("request", &bytes);
+  Say(bytes);
+  EXPECT_TRUE(Read());
+  EXPECT_EQ(Next(), "token");
+  EXPECT_EQ(Next(), "");
+  EXPECT_EQ(Next(), "request");
+  EXPECT_EQ(Next(), "none");
+  EXPECT_FALSE(Read());
+}
+
+TEST_F(FrameReaderTest, OneInManyReads) {
+  std::string bytes;
+  AppendFrame(std::string(300, 'x'), &bytes);
+  for (const char byte : bytes) {
+    EXPECT_EQ(Next(), "none");
+    Say(std::string(1, byte));
+    EXPECT_TRUE(Read());
+  }
+  EXPECT_EQ(Next(), std::string(300, 'x'));
+}
+
+TEST_F(FrameReaderTest, OneOverTheLimitIsRefusedByItsLength) {
+  std::string bytes;
+  AppendFrame(std::string(kLimit + 1, 'x'), &bytes);
+  Say(bytes.substr(0, 4));
+  EXPECT_TRUE(Read());
+  absl::string_view frame;
+  EXPECT_THAT(reader_.Next(&frame), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(FrameReaderTest, TheLargestIsAccepted) {
+  std::string bytes;
+  AppendFrame(std::string(kLimit, 'x'), &bytes);
+  reader_.Append(bytes);
+  EXPECT_EQ(Next(), std::string(kLimit, 'x'));
+}
+
+TEST_F(FrameReaderTest, TheEndOfTheConnectionComesBehindWhatWasSaid) {
+  std::string bytes;
+  AppendFrame("last", &bytes);
+  Say(bytes);
+  shutdown(ends_[0], SHUT_WR);
+  EXPECT_TRUE(Read());
+  EXPECT_EQ(Next(), "last");
+  EXPECT_THAT(reader_.ReadFrom(ends_[1]), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+enum class Colour : uint8_t { kRed, kBlue };
+
+struct Paint {
+  Colour colour = Colour::kRed;
+  int64_t amount = 0;
+  bool wet = false;
+  std::vector<std::string> walls;
+};
+template <typename Io>
+void Fields(Io& io, Paint& m) {
+  io(m.colour, m.amount, m.wet, m.walls);
+}
+struct Leave {};
+template <typename Io>
+void Fields(Io& io, Leave&) {
+  io();
+}
+using Message = std::variant<Paint, Leave>;
+
+std::string ContentOf(const Message& message) {
+  std::string bytes;
+  AppendMessage(message, &bytes);
+  return bytes.substr(kLengthBytes);
+}
+
+TEST(MessagesTest, EveryFieldComesBack) {
+  Paint paint;
+  paint.colour = Colour::kBlue;
+  paint.amount = -5;
+  paint.wet = true;
+  paint.walls = {"north", "", std::string("a\0b", 3)};
+  const auto message = ParseMessage<Message>(ContentOf(paint));
+  ASSERT_OK(message);
+  const Paint& read = std::get<Paint>(*message);
+  EXPECT_EQ(read.colour, Colour::kBlue);
+  EXPECT_EQ(read.amount, -5);
+  EXPECT_TRUE(read.wet);
+  EXPECT_THAT(read.walls, ElementsAre("north", "", std::string("a\0b", 3)));
+  const auto leave = ParseMessage<Message>(ContentOf(Leave{}));
+  ASSERT_OK(leave);
+  EXPECT_TRUE(std::holds_alternative<Leave>(*leave));
+}
+
+TEST(MessagesTest, TheFrameHasItsLengthInFront) {
+  std::string bytes = "before";
+  AppendMessage(Message(Leave{}), &bytes);
+  EXPECT_EQ(bytes, std::string("before\x01\0\0\0\x02", 11));
+}
+
+struct Order {
+  uint64_t id = 0;
+  Message what;
+};
+template <typename Io>
+void Fields(Io& io, Order& m) {
+  io(m.id, m.what);
+}
+
+TEST(MessagesTest, MessagesNest) {
+  std::string bytes;
+  Paint paint;
+  paint.amount = 3;
+  AppendMessage(Order{7, paint}, &bytes);
+  const auto order = ParseMessage<Order>(bytes.substr(kLengthBytes));
+  ASSERT_OK(order);
+  EXPECT_EQ(order->id, 7u);
+  EXPECT_EQ(std::get<Paint>(order->what).amount, 3);
+}
+
+TEST(MessagesTest, WhatIsNoMessageIsRefused) {
+  const std::string good = ContentOf(Paint{});
+  for (const std::string& content : {std::string(), std::string(1, '\0'), std::string("\x03"),
+                                     good + "x", good.substr(0, good.size() - 1)}) {
+    EXPECT_THAT(ParseMessage<Message>(content), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+}
+
+TEST(MessagesTest, ALyingCountDoesNotAllocate) {
+  std::string content = ContentOf(Paint{});
+  for (size_t i = content.size() - 4; i < content.size(); ++i) content[i] = '\xff';
+  EXPECT_THAT(ParseMessage<Message>(content), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 }  // namespace
+
 }  // namespace cadre::frames

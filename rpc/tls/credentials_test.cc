@@ -5,7 +5,6 @@
 #include "base/bearer_token.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
-#include "rpc/tls/server_security.h"
 
 namespace cadre::rpc {
 namespace {
@@ -35,7 +34,7 @@ TEST(CredentialsTest, ATokenThatNamesNoKeyProtectsNothing) {
   EXPECT_OK(ServerSecurity::Make(ByToken(), secret));
   EXPECT_OK(MakeChannelCredentials(ByToken(), secret));
   EXPECT_OK(MakeChannelCredentials(ByToken(), users));
-  // Only the server's own makes it.
+  // Only the server's own token makes it.
   EXPECT_THAT(ServerSecurity::Make(ByToken(), users), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 

@@ -56,13 +56,13 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, bool secret) {
   return content;
 }
 
-// Where both are replaced, one is for a moment without the other.
+// While both files are being replaced, they do not match for a moment.
 bool BelongTogether(const PemFiles& files) {
   BIO* const certificate_pem =
       BIO_new_mem_buf(files.certificate.data(), static_cast<int>(files.certificate.size()));
   BIO* const key_pem = BIO_new_mem_buf(files.key.data(), static_cast<int>(files.key.size()));
   X509* const certificate = PEM_read_bio_X509(certificate_pem, nullptr, nullptr, nullptr);
-  // With the empty passphrase: OpenSSL would ask at the terminal for another.
+  // With an empty passphrase, because OpenSSL would prompt for one at the terminal.
   char passphrase[] = "";
   EVP_PKEY* const key = PEM_read_bio_PrivateKey(key_pem, nullptr, nullptr, passphrase);
   const bool fit =

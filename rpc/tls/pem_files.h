@@ -10,7 +10,7 @@ namespace cadre::rpc {
 
 struct PemFiles {
   std::string ca;
-  // Both empty where they were not asked for.
+  // Both are empty unless `own` was set.
   std::string certificate;
   std::string key;
 
@@ -19,9 +19,9 @@ struct PemFiles {
   }
 };
 
-// ca.pem, and with `own` cert.pem and key.pem of the directory. INVALID_ARGUMENT naming the file
-// when one of them is absent, unreadable, or (key.pem) open to other users, or when the certificate
-// is not the key's.
+// Reads ca.pem, and with `own` cert.pem and key.pem, from the directory. INVALID_ARGUMENT names the
+// file if one is missing, unreadable, or (key.pem) open to other users, or if the certificate does
+// not match the key.
 absl::StatusOr<PemFiles> ReadPemFiles(const std::string& directory, bool own);
 
 }  // namespace cadre::rpc

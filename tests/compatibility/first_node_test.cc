@@ -15,7 +15,7 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
 
 namespace cadre {
@@ -24,7 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 // Less than anybody would wait for a node that is missing.
 constexpr absl::Duration kSoon = absl::Seconds(20);
 constexpr char kHold[] =
@@ -68,24 +68,24 @@ class FirstNodeTest : public testing::Test {
     options.argv.insert(options.argv.end(), {"python3", "-c", kHold, port});
     auto process = Process::Start(options);
     EXPECT_OK(process);
-    EXPECT_TRUE((*process)->WaitForLine("held").has_value()) << Said(**process);
+    EXPECT_TRUE((*process)->WaitForLine("held").has_value()) << OutputOf(**process);
     return *std::move(process);
   }
   // Where the first node says that it serves.
   static std::string PortIn(Process& first) {
     const auto line = first.WaitForLine("serving the rendezvous at ");
-    EXPECT_TRUE(line.has_value()) << Said(first);
+    EXPECT_TRUE(line.has_value()) << OutputOf(first);
     const std::vector<std::string> parts = absl::StrSplit(line.value_or(""), ':');
     return parts.back();
   }
   static void ExpectBothRan(Process& first, Process& second) {
-    EXPECT_EQ(first.Wait(kPatience), 0) << Said(first);
-    EXPECT_EQ(second.Wait(kPatience), 0) << Said(second);
+    EXPECT_EQ(first.Wait(kTimeout), 0) << OutputOf(first);
+    EXPECT_EQ(second.Wait(kTimeout), 0) << OutputOf(second);
     EXPECT_THAT(first.standard_output(), HasSubstr("rank 0 of 2"));
     EXPECT_THAT(second.standard_output(), HasSubstr("rank 1 of 2"));
   }
 
-  // Without one, and with one.
+  // Returns the arguments without a token and with one.
   std::vector<std::vector<std::string>> tokens() const {
     const std::string token = home_ + "/token";
     if (!std::filesystem::exists(token)) {
@@ -98,13 +98,13 @@ class FirstNodeTest : public testing::Test {
     first.insert(first.end(), second.begin(), second.end());
     return first;
   }
-  // Both end, and the other one says why the first does not serve.
+  // Expects that both launchers end, and that the other one says why the first does not serve.
   void ExpectTheOtherHears(Process& first, Process& second, const std::string& why) {
-    EXPECT_GT(first.Wait(kSoon).value_or(0), 0) << Said(first);
-    EXPECT_EQ(second.Wait(kSoon), 69) << Said(second);
-    EXPECT_THAT(
-        second.standard_error(),
-        AllOf(HasSubstr("the node that is to serve the rendezvous cannot: "), HasSubstr(why)));
+    EXPECT_GT(first.Wait(kSoon).value_or(0), 0) << OutputOf(first);
+    EXPECT_EQ(second.Wait(kSoon), 69) << OutputOf(second);
+    EXPECT_THAT(second.standard_error(),
+                AllOf(HasSubstr("the node that is to serve the rendezvous cannot serve it: "),
+                      HasSubstr(why)));
     std::filesystem::remove_all(home_ + "/.cadre");
   }
 
@@ -114,6 +114,8 @@ class FirstNodeTest : public testing::Test {
 };
 absl::Status* FirstNodeTest::entered_;
 
+// Fault (node): The port of the node that is to serve the job is taken -> It serves at a free port,
+// and the other nodes learn it through the shared home directory
 TEST_F(FirstNodeTest, ItsPortIsTaken_AnotherOneIsFound) {
   auto first = Start(0, program_), second = Start(1, program_);
   const std::string port = PortIn(*first);
@@ -132,6 +134,9 @@ TEST_F(FirstNodeTest, ItsPortIsTaken_AnotherOneIsFound) {
 }
 
 // As where the list has names of another network.
+//
+// Fault (node): The address of the node that is to serve the job is not its own -> It serves at its
+// own address, and the other nodes learn it through the shared home directory
 TEST_F(FirstNodeTest, ItsNameIsNotItsOwn_TheOthersHearItsAddress) {
   for (const char* list : {"node3,node2", "nowhere,node2"}) {
     const auto first = Start(0, program_, {{"SLURM_STEP_NODELIST", list}});
@@ -140,8 +145,12 @@ TEST_F(FirstNodeTest, ItsNameIsNotItsOwn_TheOthersHearItsAddress) {
   }
 }
 
-// A script that is not there; a state that cannot be kept, which shows when it is to serve. With a
-// token of the user's own too, which says nothing of the home directory.
+// The first node cannot serve because its script is missing, or because its state cannot be kept,
+// which shows only when it begins to serve. The same holds if the user gave a token, with which
+// nodes need not share a home directory.
+//
+// Fault (node): The node that is to serve the job cannot, for instance because its script or state
+// directory is missing -> The other nodes learn why at once wherever they share the home directory
 TEST_F(FirstNodeTest, ItCannotServe_TheOthersHearWhyAtOnce) {
   for (const std::vector<std::string>& token : tokens()) {
     for (const std::vector<std::string>& wrong :
@@ -153,30 +162,34 @@ TEST_F(FirstNodeTest, ItCannotServe_TheOthersHearWhyAtOnce) {
   }
 }
 
-// The others go to the name that they know, so it can serve nowhere else.
+// The other nodes connect to the name of the first node, so it cannot serve under another one.
 TEST_F(FirstNodeTest, ItsNameIsNotItsOwnAndAllHaveAToken_TheOthersHearThat) {
   const std::vector<std::string> all = Joined(tokens()[1], program_);
   const std::map<std::string, std::string> list = {{"SLURM_STEP_NODELIST", "node3,node2"}};
   const auto second = Start(1, all, list);
   const auto first = Start(0, all, list);
-  ExpectTheOtherHears(*first, *second, "is no address of it");
+  ExpectTheOtherHears(*first, *second, "is not an address of this node");
 }
 
-// A step's script that tries again: what the first node said before is not said of this run.
+// The script of a Slurm step may try again. The error of the first run must not be reported for the
+// second.
 TEST_F(FirstNodeTest, ItCanServeTheNextTime) {
   const std::vector<std::string> all = Joined(tokens()[1], program_);
   auto second = Start(1, all);
   auto first = Start(0, Joined(tokens()[1], {"absent.py"}));
-  EXPECT_EQ(second->Wait(kSoon), 69) << Said(*second);
-  EXPECT_TRUE(first->Wait(kSoon).has_value()) << Said(*first);
+  EXPECT_EQ(second->Wait(kSoon), 69) << OutputOf(*second);
+  EXPECT_TRUE(first->Wait(kSoon).has_value()) << OutputOf(*first);
   second = Start(1, all);
-  EXPECT_TRUE(second->WaitForLine("waiting for the rendezvous").has_value()) << Said(*second);
+  EXPECT_TRUE(second->WaitForLine("waiting for the rendezvous").has_value()) << OutputOf(*second);
   first = Start(0, all);
   ExpectBothRan(*first, *second);
 }
 
 // Where all know the port from elsewhere it cannot be another one. First this node is told to
 // serve, then it has the address that was named.
+//
+// Fault (input): Another program has the rendezvous port and releases it later -> The launcher
+// waits and then serves at that port
 TEST_F(FirstNodeTest, AFixedPortThatBecomesFree_IsTakenThen) {
   const std::string token = home_ + "/token";
   ASSERT_OK(WriteTokenFile(token, RandomToken()));
@@ -191,7 +204,7 @@ TEST_F(FirstNodeTest, AFixedPortThatBecomesFree_IsTakenThen) {
     ExpectBothRan(*first, *second);
     const auto stranger = Hold(port);
     first = Start(0, arguments);
-    EXPECT_TRUE(first->WaitForLine("is in use").has_value()) << Said(*first);
+    EXPECT_TRUE(first->WaitForLine("is in use").has_value()) << OutputOf(*first);
     stranger->Kill(SIGKILL);
     second = Start(1, arguments);
     ExpectBothRan(*first, *second);

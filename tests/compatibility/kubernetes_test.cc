@@ -10,7 +10,7 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
 #include "yaml-cpp/yaml.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 TEST(KubernetesTest, ThePodsOfTheManifestMakeOneJob) {
   const std::vector<YAML::Node> documents = YAML::LoadAllFromFile("examples/kubernetes/job.yaml");
@@ -72,7 +72,7 @@ TEST(KubernetesTest, ThePodsOfTheManifestMakeOneJob) {
     pods.push_back(*std::move(process));
   }
   for (const int index : {0, 1}) {
-    EXPECT_EQ(pods[index]->Wait(kPatience), 0) << Said(*pods[index]);
+    EXPECT_EQ(pods[index]->Wait(kTimeout), 0) << OutputOf(*pods[index]);
     for (const int local : {0, 1}) {
       EXPECT_THAT(pods[index]->standard_output(),
                   HasSubstr(absl::StrCat("probe rank=", 2 * index + local, " local=", local,

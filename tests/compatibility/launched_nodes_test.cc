@@ -11,10 +11,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/launched_line.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/compatibility/slurm_fixture.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
+#include "tests/testing/pypi_python.h"
+#include "tests/testing/slurm_fixture.h"
 
 namespace cadre {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 
 class LaunchedNodesTest : public SlurmFixture {
  protected:
@@ -48,7 +48,7 @@ class LaunchedNodesTest : public SlurmFixture {
   static void ExpectAll(const Process& process, int size, int per_node) {
     for (int rank = 0; rank < size; ++rank) {
       EXPECT_THAT(process.standard_output(), HasSubstr(LaunchedLine(rank, size, per_node)))
-          << Said(process);
+          << OutputOf(process);
     }
   }
 
@@ -59,18 +59,18 @@ std::string LaunchedNodesTest::probe_, LaunchedNodesTest::mnist_;
 
 TEST_F(LaunchedNodesTest, SrunOnOneNodeNeedsNothing) {
   const auto srun = Srun({"-N1", "-n2"});
-  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 0) << OutputOf(*srun);
   ExpectAll(*srun, 2, 2);
 }
 
 TEST_F(LaunchedNodesTest, SrunOnTwoNodesNeedsASecret) {
   auto srun = Srun({"-N2", "--ntasks-per-node=2"}, {{"CADRE_SECRET_FILE", secret_}});
-  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 0) << OutputOf(*srun);
   ExpectAll(*srun, 4, 2);
   EXPECT_THAT(srun->standard_output(),
               AllOf(HasSubstr("at=10.77.0.1 "), HasSubstr("at=10.77.0.2 ")));
   srun = Srun({"-N2", "--ntasks-per-node=2"});
-  EXPECT_EQ(srun->Wait(kPatience), 1) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 1) << OutputOf(*srun);
   EXPECT_THAT(srun->standard_error(),
               AllOf(HasSubstr("CADRE_SECRET_FILE"), HasSubstr("there are several nodes")));
 }
@@ -80,20 +80,20 @@ TEST_F(LaunchedNodesTest, TheMnistExampleTrainsUnderSrun) {
   const auto srun = cluster_->Run(
       {"srun", "-N2", "--ntasks-per-node=1", mnist_, "--epochs", "1", "--limit", "256"},
       {{"CADRE_SECRET_FILE", secret_}, {"OMP_NUM_THREADS", "1"}, {"HOME", cluster_->directory()}});
-  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
-  EXPECT_THAT(srun->standard_output(), HasSubstr("parameters equal on 2 ranks")) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 0) << OutputOf(*srun);
+  EXPECT_THAT(srun->standard_output(), HasSubstr("parameters equal on 2 ranks")) << OutputOf(*srun);
 }
 
 TEST_F(LaunchedNodesTest, RanksThatAreSpreadAreRefused) {
   const auto srun = Srun({"-N2", "--ntasks-per-node=2", "--distribution=cyclic"},
                          {{"CADRE_SECRET_FILE", secret_}});
-  EXPECT_EQ(srun->Wait(kPatience), 1) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 1) << OutputOf(*srun);
   EXPECT_THAT(srun->standard_error(), HasSubstr("--distribution=block"));
 }
 
 TEST_F(LaunchedNodesTest, WhatContradictsSlurmIsNamed) {
   const auto srun = Srun({"-N1", "-n2"}, {{"RANK", "7"}});
-  EXPECT_EQ(srun->Wait(kPatience), 1) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 1) << OutputOf(*srun);
   EXPECT_THAT(srun->standard_error(),
               AllOf(HasSubstr("RANK is 7"), HasSubstr("SLURM_PROCID is 0")));
 }
@@ -111,7 +111,7 @@ TEST_F(LaunchedNodesTest, AShellOnEachNode) {
                                          {"CADRE_SECRET_FILE", secret_}}));
   }
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(ranks[rank]->Wait(kPatience), 0) << Said(*ranks[rank]);
+    EXPECT_EQ(ranks[rank]->Wait(kTimeout), 0) << OutputOf(*ranks[rank]);
     EXPECT_THAT(ranks[rank]->standard_output(),
                 HasSubstr(absl::StrCat(LaunchedLine(rank, 2, 1), "at=10.77.0.", rank + 1, " ")));
   }
@@ -133,7 +133,7 @@ TEST_F(LaunchedNodesTest, TorchrunOnTwoNodes) {
     }
     std::string said;
     for (const auto& node : nodes) {
-      EXPECT_EQ(node->Wait(kPatience), with_secret ? 0 : 1) << Said(*node);
+      EXPECT_EQ(node->Wait(kTimeout), with_secret ? 0 : 1) << OutputOf(*node);
       absl::StrAppend(&said, node->standard_output(), node->standard_error());
     }
     if (!with_secret) {
@@ -166,7 +166,7 @@ TEST_F(LaunchedNodesTest, AnAddressThatLeadsToRankZeroByOtherMeans) {
                                          {"CADRE_SECRET_FILE", secret_}}));
   }
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(ranks[rank]->Wait(kPatience), 0) << Said(*ranks[rank]);
+    EXPECT_EQ(ranks[rank]->Wait(kTimeout), 0) << OutputOf(*ranks[rank]);
     EXPECT_THAT(
         ranks[rank]->standard_output(),
         HasSubstr(absl::StrCat(LaunchedLine(rank, 4, 2), "at=10.77.0.", rank / 2 + 1, " ")));

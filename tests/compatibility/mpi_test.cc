@@ -8,10 +8,10 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/documented_commands.h"
-#include "tests/compatibility/node_shell.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/documented_commands.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
+#include "tests/testing/node_shell.h"
 
 namespace cadre {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr absl::Duration kTimeout = absl::Minutes(4);
 // MPICH's mpirun, by its own name: Debian's mpirun is Open MPI's.
 constexpr char kHydra[] = "/usr/bin/mpiexec.hydra";
 constexpr char kSayWho[] = "echo I am $RANK of $WORLD_SIZE on $GROUP_RANK";
@@ -75,8 +75,9 @@ absl::Status* MpiTest::entered_;
 TEST_F(MpiTest, ProcessPerWorker_TrainsTheMnistExample) {
   const auto mpirun = Mpirun(
       absl::StrCat("-n 4 ", cadre_, " run ", mnist_, " --epochs 1 --limit 512 --batch-size 32"));
-  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
-  EXPECT_THAT(mpirun->standard_output(), HasSubstr("parameters equal on 4 ranks")) << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 0) << OutputOf(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("parameters equal on 4 ranks"))
+      << OutputOf(*mpirun);
 }
 
 // SINGA's DistOpt: sparse gradients with what was left out added to the next ones.
@@ -84,28 +85,29 @@ TEST_F(MpiTest, ProcessPerNode_TrainsTheSingaWay) {
   const auto mpirun = Mpirun(absl::StrCat(
       "-n 2 --map-by ppr:1:node ", cadre_, " run ", mnist_,
       " --epochs 1 --limit 512 --sync topk --lr 0.005 --momentum 0.9 --weight-decay 1e-5"));
-  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
-  EXPECT_THAT(mpirun->standard_output(), HasSubstr("test accuracy")) << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 0) << OutputOf(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("test accuracy")) << OutputOf(*mpirun);
 }
 
 TEST_F(MpiTest, FailedProgram_GivesItsStatus) {
   const auto mpirun = Mpirun(absl::StrCat("-n 4 ", cadre_, " run sh -c 'exit 7'"));
-  EXPECT_EQ(mpirun->Wait(kPatience), 7) << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 7) << OutputOf(*mpirun);
 }
 
 TEST_F(MpiTest, NoLauncher_OneNodeTrainsTheMnistExample) {
   const auto mpirun =
       Mpirun(absl::StrCat("-n 2 ", mnist_, " --epochs 1 --limit 512 --batch-size 32"));
-  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
-  EXPECT_THAT(mpirun->standard_output(), HasSubstr("parameters equal on 2 ranks")) << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 0) << OutputOf(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("parameters equal on 2 ranks"))
+      << OutputOf(*mpirun);
 }
 
 TEST_F(MpiTest, NoLauncher_TwoNodesUseAllOfTheRuntime) {
   const auto mpirun = Mpirun(absl::StrCat("-n 4 ", probe_));
-  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 0) << OutputOf(*mpirun);
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(mpirun->standard_output(), HasSubstr(absl::StrCat("runtime ok rank=", rank, " ")))
-        << Said(*mpirun);
+        << OutputOf(*mpirun);
   }
   EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
 }
@@ -116,25 +118,28 @@ TEST_F(MpiTest, NoLauncher_ARankThatDiesHangsNobody) {
       "-n 4 ", mnist_, " --epochs 3 --limit 512 --batch-size 32 --fail-rank 1 --fail-epoch 2",
       " --checkpoint-dir ", home_, "/checkpoints"));
   // 137, or 1 where mpirun is told first of another one that has seen it and gives up.
-  EXPECT_GT(mpirun->Wait(kPatience).value_or(0), 0) << Said(*mpirun);
+  EXPECT_GT(mpirun->Wait(kTimeout).value_or(0), 0) << OutputOf(*mpirun);
   EXPECT_THAT(mpirun->standard_output(), HasSubstr("rank 1 kills itself in epoch 2"));
 }
 
 TEST_F(MpiTest, NoLauncher_RanksSpreadOverTheNodesAreRefused) {
   const auto mpirun = Mpirun(absl::StrCat("-n 4 --map-by node ", plain_));
-  EXPECT_EQ(mpirun->Wait(kPatience), 1) << Said(*mpirun);
-  EXPECT_THAT(mpirun->standard_error(), HasSubstr("--map-by slot")) << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 1) << OutputOf(*mpirun);
+  EXPECT_THAT(mpirun->standard_error(), HasSubstr("--map-by slot")) << OutputOf(*mpirun);
 }
 
 // 5 ranks, 2 and 3: no node can tell by its own variables that there is another one.
+//
+// Fault (node): `mpirun` starts launchers on nodes of different sizes, and no variable says how
+// many nodes there are -> The nodes count together and form one job
 TEST_F(MpiTest, Hydra_NodesOfDifferentSizesAreOneJob) {
   if (access(kHydra, X_OK) != 0) GTEST_SKIP() << "needs Debian's mpich";
   const auto hydra =
       Hydra(absl::StrCat("-hosts node1:2,node2:3 -np 5 ", cadre_, " run sh -c '", kSayWho, "'"));
-  EXPECT_EQ(hydra->Wait(kPatience), 0) << Said(*hydra);
+  EXPECT_EQ(hydra->Wait(kTimeout), 0) << OutputOf(*hydra);
   for (const char* who : {"I am 0 of 5 on 0", "I am 1 of 5 on 0", "I am 2 of 5 on 1",
                           "I am 3 of 5 on 1", "I am 4 of 5 on 1"}) {
-    EXPECT_THAT(hydra->standard_output(), HasSubstr(who)) << Said(*hydra);
+    EXPECT_THAT(hydra->standard_output(), HasSubstr(who)) << OutputOf(*hydra);
   }
   // What the nodes told each other is gone, but for how the launch ended, and for whom.
   for (const auto& left : std::filesystem::directory_iterator(home_ + "/.cadre")) {
@@ -148,13 +153,16 @@ TEST_F(MpiTest, Hydra_RanksThatAreSpreadAreOneJobToo) {
   if (access(kHydra, X_OK) != 0) GTEST_SKIP() << "needs Debian's mpich";
   const auto hydra =
       Hydra(absl::StrCat("-hosts node1,node2 -ppn 1 -np 3 ", cadre_, " run sh -c '", kSayWho, "'"));
-  EXPECT_EQ(hydra->Wait(kPatience), 0) << Said(*hydra);
+  EXPECT_EQ(hydra->Wait(kTimeout), 0) << OutputOf(*hydra);
   EXPECT_THAT(hydra->standard_output(),
               AllOf(HasSubstr("I am 0 of 3"), HasSubstr("I am 1 of 3"), HasSubstr("I am 2 of 3")))
-      << Said(*hydra);
+      << OutputOf(*hydra);
 }
 
 // Nothing of this launch runs where mpirun does, so somebody else has to serve.
+//
+// Fault (node): The node that is to serve the job is not where `mpirun` runs -> The job runs all
+// the same
 TEST_F(MpiTest, MpirunsOwnNodeNeedNotTakePart) {
   for (const auto& [hosts, ranks, last] :
        {std::tuple{"node2 slots=2\n", 2, "I am 1 of 2 on 0"},
@@ -162,18 +170,17 @@ TEST_F(MpiTest, MpirunsOwnNodeNeedNotTakePart) {
     std::ofstream(home_ + "/hosts") << hosts;
     const auto mpirun =
         Mpirun(absl::StrCat("-n ", ranks, " ", cadre_, " run sh -c '", kSayWho, "'"));
-    EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
-    EXPECT_THAT(mpirun->standard_output(), HasSubstr(last)) << Said(*mpirun);
+    EXPECT_EQ(mpirun->Wait(kTimeout), 0) << OutputOf(*mpirun);
+    EXPECT_THAT(mpirun->standard_output(), HasSubstr(last)) << OutputOf(*mpirun);
   }
 }
 
 TEST_F(MpiTest, AProgramOfMpi_IsToldThatItIsAlone) {
   std::ofstream(home_ + "/ranks.py") << "try:\n  from mpi4py import MPI\nexcept ImportError: 0\n";
   const auto mpirun = Mpirun(absl::StrCat("-n 4 ", cadre_, " run ranks.py"));
-  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
-  EXPECT_THAT(mpirun->standard_error(),
-              HasSubstr("imports mpi4py, for which each worker is rank 0"))
-      << Said(*mpirun);
+  EXPECT_EQ(mpirun->Wait(kTimeout), 0) << OutputOf(*mpirun);
+  EXPECT_THAT(mpirun->standard_error(), HasSubstr("imports mpi4py, which makes each worker rank 0"))
+      << OutputOf(*mpirun);
 }
 
 // Every command of docs/from_mpirun.md.
@@ -193,7 +200,7 @@ TEST_F(MpiTest, DocumentedCommands_Train) {
     options.working_dir = home_;
     const auto process = RunToEnd(options);
     ASSERT_OK(process);
-    EXPECT_EQ((*process)->Wait(), 0) << command << "\n" << Said(**process);
+    EXPECT_EQ((*process)->Wait(), 0) << command << "\n" << OutputOf(**process);
     const bool plain = absl::EndsWith(command, " ./train");
     for (const char* rank : {"0 of 4", "3 of 4"}) {
       EXPECT_THAT((*process)->standard_output(),

@@ -13,7 +13,7 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
 
 namespace cadre {
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class OwnNameTest : public testing::Test {
  protected:
@@ -65,6 +65,9 @@ class OwnNameTest : public testing::Test {
 };
 absl::Status* OwnNameTest::entered_;
 
+// Fault (network): The serving node's own name resolves to a loopback address there, as Debian sets
+// it up, and a token file is given -> The node serves on every address, and its workers are reached
+// by the default route
 TEST_F(OwnNameTest, WithAToken_OthersReachItAndItsWorkers) {
   const std::string token = MakeTempDir("token") + "/token";
   ASSERT_OK(WriteTokenFile(token, RandomToken()));
@@ -72,14 +75,17 @@ TEST_F(OwnNameTest, WithAToken_OthersReachItAndItsWorkers) {
       "--token-file", token, "--", "sh", "-c", "echo rank=$RANK of $WORLD_SIZE at $MASTER_ADDR"};
   const auto first = StartWhereHeadIs("127.0.1.1", 1, job);
   const auto second = StartWhereHeadIs(NodeNetwork::AddressOf(1), 2, job);
-  EXPECT_EQ(first->Wait(kPatience), 0) << Said(*first);
-  EXPECT_EQ(second->Wait(kPatience), 0) << Said(*second);
+  EXPECT_EQ(first->Wait(kTimeout), 0) << OutputOf(*first);
+  EXPECT_EQ(second->Wait(kTimeout), 0) << OutputOf(*second);
   const std::string at = absl::StrCat(" of 2 at ", NodeNetwork::AddressOf(1));
   EXPECT_THAT(first->standard_output(), HasSubstr("rank=0" + at));
   EXPECT_THAT(second->standard_output(), HasSubstr("rank=1" + at));
 }
 
 // As a pod of Kubernetes, whose service does not know it yet.
+//
+// Fault (network): The name of the pod that serves does not resolve yet -> The launcher says so and
+// tries again until `rendezvous.join_timeout` is over
 TEST_F(OwnNameTest, ThatComesLater_IsAwaited) {
   const std::string hosts = MakeTempDir("names") + "/hosts",
                     token = MakeTempDir("token") + "/token";
@@ -88,14 +94,17 @@ TEST_F(OwnNameTest, ThatComesLater_IsAwaited) {
   const auto pod =
       StartOn(1, hosts, {"--nnodes", "1:2", "--settle", "100ms", "--token-file", token, "true"},
               {{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "job-0"}, {"CADRE_SERVICE", "pods"}});
-  const auto line = pod->WaitForLine("cannot find host 'job-0.pods'", kPatience);
-  ASSERT_TRUE(line.has_value()) << Said(*pod);
-  EXPECT_THAT(*line, HasSubstr("tries again for 10m"));
+  const auto line = pod->WaitForLine("cannot find host 'job-0.pods'", kTimeout);
+  ASSERT_TRUE(line.has_value()) << OutputOf(*pod);
+  EXPECT_THAT(*line, HasSubstr("retries for 10m"));
   std::ofstream(hosts, std::ios::app) << NodeNetwork::AddressOf(1) << " job-0.pods\n" << std::flush;
-  EXPECT_EQ(pod->Wait(kPatience), 0) << Said(*pod);
+  EXPECT_EQ(pod->Wait(kTimeout), 0) << OutputOf(*pod);
   EXPECT_THAT(pod->standard_error(), HasSubstr("serving the rendezvous at job-0.pods"));
 }
 
+// Fault (network): The serving node's own name resolves to a loopback address there, and no token
+// file is given -> The server listens on loopback only, all nodes have to be on that machine, and
+// the launcher says so
 TEST_F(OwnNameTest, WithoutOne_AllNodesAreHereAndThatIsSaid) {
   std::vector<std::unique_ptr<Process>> nodes;
   for (const char* name : {"a", "b"}) {
@@ -103,7 +112,7 @@ TEST_F(OwnNameTest, WithoutOne_AllNodesAreHereAndThatIsSaid) {
   }
   std::string said;
   for (const auto& node : nodes) {
-    EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
     said += node->standard_error();
   }
   EXPECT_THAT(said, HasSubstr("serving the rendezvous at head:29400, on this machine only: head is "

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -28,7 +28,7 @@ using ::testing::Not;
 
 constexpr char kScript[] = "tests/compatibility/python_failures.py";
 // Importing torch alone takes many seconds on a machine that has other things to do.
-constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr absl::Duration kTimeout = absl::Minutes(4);
 
 // After an exception PyTorch 2.15 sometimes aborts while the interpreter ends.
 const auto kFailed = AnyOf(1, 3, 128 + SIGABRT, 128 + SIGSEGV);
@@ -64,7 +64,7 @@ class PythonFailuresTest : public PypiPythonTest, public ::testing::WithParamInt
 TEST_P(PythonFailuresTest, TheRankAndWhatItSaidAreShown) {
   const Way& way = GetParam();
   const auto run = StartCadre(Run(way.name));
-  EXPECT_THAT(run->Wait(kPatience), kFailed) << Said(*run);
+  EXPECT_THAT(run->Wait(kTimeout), kFailed) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(),
               AllOf(HasSubstr("failed: rank 1"), HasSubstr(way.says),
                     HasSubstr(absl::StrCat("  cause      ", way.cause, ", generation 1"))));
@@ -100,17 +100,22 @@ INSTANTIATE_TEST_SUITE_P(
             "crash"}),
     [](const auto& info) { return info.param.name; });
 
+// Fault (python): A rank exits with 0 while others still work with it -> The verdict names it as
+// the cause, together with the ranks that lost it
 TEST_F(PythonFailuresTest, ARankThatEndsInOrderWhileTheOtherWorksIsTheCause) {
   const auto run = StartCadre(Run("leaves"));
-  EXPECT_EQ(run->Wait(kPatience), 1) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 1) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(),
               AllOf(HasSubstr("failed: rank 1 (local rank 1) on "),
                     HasSubstr(" ended with exit code 0 in generation 1 while another was still "
                               "working; rank 0 lost it"),
-                    HasSubstr("What followed from it:\n  rank 0 (local rank 0)")));
+                    HasSubstr("Failures that followed from it:\n  rank 0 (local rank 0)")));
 }
 
 // Its own lines are those of an installed package, and so are its processes'.
+//
+// Fault (python): The program that fails is itself an installed package -> Its own line is named,
+// and not one of its caller
 TEST_F(PythonFailuresTest, OfAProgramThatIsAnInstalledPackageItsOwnLineIsNamed) {
   const std::string packages = MakeTempDir("venv") + "/lib/python3.11/site-packages";
   std::filesystem::create_directories(packages + "/mine");
@@ -119,11 +124,14 @@ TEST_F(PythonFailuresTest, OfAProgramThatIsAnInstalledPackageItsOwnLineIsNamed) 
       << "import torch\n\n\ndef main():\n    torch.nn.Linear(2, 2)(torch.ones(3))\n\n\nmain()\n";
   const auto run = StartCadre({"run", "--standalone", "--log-dir", logs_, "-m", "mine.train"},
                               {{"PYTHON_EXEC", python_}, {"PYTHONPATH", packages}});
-  EXPECT_THAT(run->Wait(kPatience), kFailed) << Said(*run);
+  EXPECT_THAT(run->Wait(kTimeout), kFailed) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("(train.py, line 5)"));
 }
 
 // What starting it again does not mend is not started again.
+//
+// Fault (python): The Python program does not exist: `-m nosuch`, or a script that cannot be opened
+// -> The job is not restarted, and the verdict has what the interpreter printed
 TEST_F(PythonFailuresTest, AProgramThatIsNotThereEndsTheJobAtOnce) {
   const std::string folder = MakeTempDir("program");
   std::ofstream(folder + "/wrong.py") << "def f(:\n";
@@ -143,10 +151,10 @@ TEST_F(PythonFailuresTest, AProgramThatIsNotThereEndsTheJobAtOnce) {
   for (const auto& [program, says] : programs) {
     for (const bool warm : {true, false}) {
       std::vector<std::string> arguments = {"run", "--standalone", "--max-restarts", "3"};
-      if (!warm) arguments.push_back("--no-warm");
+      if (!warm) arguments.insert(arguments.end(), {"--set", "restart.warm=false"});
       arguments.insert(arguments.end(), program.begin(), program.end());
       const auto run = StartCadre(arguments, {{"PYTHON_EXEC", python_}});
-      EXPECT_THAT(run->Wait(kPatience), AnyOf(1, 2)) << Said(*run);
+      EXPECT_THAT(run->Wait(kTimeout), AnyOf(1, 2)) << OutputOf(*run);
       EXPECT_THAT(run->standard_error(), AllOf(HasSubstr("rank 0 (local rank 0)"), HasSubstr(says),
                                                HasSubstr("  cause      load failed, generation 1"),
                                                Not(HasSubstr("restart"))));
@@ -155,19 +163,24 @@ TEST_F(PythonFailuresTest, AProgramThatIsNotThereEndsTheJobAtOnce) {
 }
 
 // Then nobody knows why, but where it is.
+//
+// Fault (python): A rank leaves the others' collectives and keeps running -> The others' failure is
+// the cause, and the verdict has the line at which that rank still runs
 TEST_F(PythonFailuresTest, ARankThatLeftTheOthersAndGoesOnIsNamed) {
   const auto run = StartCadre(Run("goes_on"));
-  EXPECT_EQ(run->Wait(kPatience), 1) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 1) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(),
               AllOf(HasSubstr("failed: rank 0"), HasSubstr("by peer"),
                     HasSubstr("rank 1 still ran, at time.sleep(1000)  # without the others "
                               "(python_failures.py:58 in goes_on)")));
 }
 
+// Fault (python): A process that a rank forked into its own session outlives that rank -> It is
+// killed with the generation, and the verdict is about the rank
 TEST_F(PythonFailuresTest, WhatARankForkedEndsWithTheJob) {
   const std::string file = MakeTempDir("fork") + "/pid";
   const auto run = StartCadre(Run("forks", file));
-  EXPECT_THAT(run->Wait(kPatience), kFailed) << Said(*run);
+  EXPECT_THAT(run->Wait(kTimeout), kFailed) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("rank 1 (local rank 1)"));
   EXPECT_THAT(run->standard_error(), HasSubstr("ValueError: no sample 17"));
   int child = 0;
@@ -210,6 +223,8 @@ class MemoryLimit {
   std::string path_;
 };
 
+// Fault (python): The kernel kills a `DataLoader` process because memory ran out -> The verdict
+// says that memory ran out
 TEST_F(PythonFailuresTest, MemoryThatRunsOutIsNamed_AlsoForADataLoader) {
   const MemoryLimit limit(int64_t{2} << 30);
   if (limit.path().empty()) GTEST_SKIP() << "no cgroup with a memory limit can be made here";
@@ -222,7 +237,7 @@ TEST_F(PythonFailuresTest, MemoryThatRunsOutIsNamed_AlsoForADataLoader) {
     const std::vector<std::string> run_arguments = Run(loader ? "loader_runs_out" : "memory");
     arguments.insert(arguments.end(), run_arguments.begin(), run_arguments.end());
     const auto run = StartProgram("/bin/sh", arguments);
-    EXPECT_THAT(run->Wait(kPatience), AnyOf(1, 128 + SIGABRT, 128 + SIGKILL)) << Said(*run);
+    EXPECT_THAT(run->Wait(kTimeout), AnyOf(1, 128 + SIGABRT, 128 + SIGKILL)) << OutputOf(*run);
     EXPECT_THAT(
         run->standard_error(),
         AllOf(HasSubstr("failed: rank 1"), HasSubstr("  cause      out of memory, generation 1"),
@@ -245,6 +260,8 @@ std::string EnvironmentWith(const std::string& torch) {
   return (folder / "bin").string();
 }
 
+// Fault (python): Nodes run the program under different versions of Python or PyTorch -> One
+// warning names nodes and versions, and the verdict of a job that fails repeats it
 TEST(PythonVersionsTest, NodesThatDifferAreNamedOnceWhenTheyBegin) {
   const int port = FreePort();
   std::vector<std::unique_ptr<Process>> nodes;
@@ -253,20 +270,22 @@ TEST(PythonVersionsTest, NodesThatDifferAreNamedOnceWhenTheyBegin) {
     nodes.push_back(StartNode(port, "2", node, {"--max-restarts", "1", "--", "python3", "-c", "0"},
                               {{"PATH", path + ":/usr/bin:/bin"}}));
   }
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
-  const std::string all = Said(*nodes[0]) + Said(*nodes[1]);
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
+  const std::string all = OutputOf(*nodes[0]) + OutputOf(*nodes[1]);
   EXPECT_THAT(all, AllOf(HasSubstr("the program runs under different versions: "),
                          HasSubstr(", PyTorch 2.15.0+cpu on node0"),
                          HasSubstr(", PyTorch 2.14.1+cu130 on node1")));
 }
 
+// Fault (python): Nodes run a submitted job under different versions of Python or PyTorch -> The
+// server's log names nodes and versions
 TEST(PythonVersionsTest, OfASubmittedJobTheServersLogNamesThem) {
   const std::string folder = MakeTempDir("cluster"), token = folder + "/token";
-  ASSERT_EQ(StartCadre({"token", "new", token})->Wait(kPatience), 0);
+  ASSERT_EQ(StartCadre({"token", "new", token})->Wait(kTimeout), 0);
   const int port = FreePort();
   const auto server = StartCadre({"server", absl::StrCat("--port=", port), "--token-file=" + token,
                                   "--state-dir=" + folder + "/state"});
-  ASSERT_TRUE(server->WaitForLine("serving at", kPatience)) << Said(*server);
+  ASSERT_TRUE(server->WaitForLine("serving at", kTimeout)) << OutputOf(*server);
   const std::vector<std::string> where = {absl::StrCat("--server=127.0.0.1:", port),
                                           "--token-file=" + token};
   std::vector<std::unique_ptr<Process>> agents;
@@ -276,19 +295,20 @@ TEST(PythonVersionsTest, OfASubmittedJobTheServersLogNamesThem) {
                                           absl::StrCat("--user=", getpwuid(geteuid())->pw_name)};
     arguments.insert(arguments.end(), where.begin(), where.end());
     agents.push_back(StartCadre(arguments, {{"PATH", EnvironmentWith(torch) + ":/usr/bin:/bin"}}));
-    ASSERT_TRUE(agents.back()->WaitForLine("is in the cluster", kPatience)) << Said(*agents.back());
+    ASSERT_TRUE(agents.back()->WaitForLine("is in the cluster", kTimeout))
+        << OutputOf(*agents.back());
   }
   std::ofstream(folder + "/job.yaml")
       << "name: j\nnodes: 2\nworking_dir: " << folder << "\ncommand: [python3, -c, '0']\n";
   std::vector<std::string> submit = {"submit", folder + "/job.yaml"};
   submit.insert(submit.end(), where.begin(), where.end());
-  ASSERT_EQ(StartCadre(submit)->Wait(kPatience), 0);
-  const auto line = server->WaitForLine("the program runs under different versions: ", kPatience);
-  ASSERT_TRUE(line.has_value()) << Said(*server);
+  ASSERT_EQ(StartCadre(submit)->Wait(kTimeout), 0);
+  const auto line = server->WaitForLine("the program runs under different versions: ", kTimeout);
+  ASSERT_TRUE(line.has_value()) << OutputOf(*server);
   EXPECT_THAT(*line, AllOf(HasSubstr(", PyTorch 2.15.0+cpu on n0"),
                            HasSubstr(", PyTorch 2.14.1+cu130 on n1")));
   for (const auto& agent : agents) agent->Kill(SIGTERM);
-  for (const auto& agent : agents) EXPECT_EQ(agent->Wait(kPatience), 0) << Said(*agent);
+  for (const auto& agent : agents) EXPECT_EQ(agent->Wait(kTimeout), 0) << OutputOf(*agent);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Importing torch alone takes many seconds on a machine that has other things to do.
-constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr absl::Duration kTimeout = absl::Minutes(4);
 
 class PythonStacksTest : public PypiPythonTest {
  protected:
@@ -33,7 +33,7 @@ class PythonStacksTest : public PypiPythonTest {
     ASSERT_EQ(mkfifo(go_.c_str(), 0600), 0);
     server_ =
         StartCadre({"server", "--port", absl::StrCat(port_), "--state-dir", MakeTempDir("state")});
-    ASSERT_TRUE(server_->WaitForLine(absl::StrCat(port_)).has_value()) << Said(*server_);
+    ASSERT_TRUE(server_->WaitForLine(absl::StrCat(port_)).has_value()) << OutputOf(*server_);
     for (int node = 0; node < 2; ++node) {
       nodes_.push_back(StartNode(port_, "2", node,
                                  {"--job-name", "j", "--nproc-per-node", "2", "--", python_,
@@ -44,11 +44,11 @@ class PythonStacksTest : public PypiPythonTest {
   std::string Stacks(std::vector<std::string> arguments, const std::string& text) {
     arguments.insert(arguments.begin(), {"stacks", "j"});
     arguments.insert(arguments.end(), {"--server", absl::StrCat("127.0.0.1:", port_)});
-    const absl::Time end = absl::Now() + kPatience;
+    const absl::Time end = absl::Now() + kTimeout;
     std::string said;
     while (!absl::StrContains(said, text) && absl::Now() < end) {
       auto stacks = StartCadre(arguments);
-      EXPECT_TRUE(stacks->Wait().has_value()) << Said(*stacks);
+      EXPECT_TRUE(stacks->Wait().has_value()) << OutputOf(*stacks);
       said = stacks->standard_output();
     }
     return said;
@@ -76,7 +76,7 @@ TEST_F(PythonStacksTest, RanksAreGroupedByWhereTheyAre_AndGoOn) {
   std::ofstream go(go_);
   go.close();
   for (auto& node : nodes_) {
-    EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
     EXPECT_THAT(node->standard_output(), HasSubstr(" is done"));
   }
 }

@@ -16,9 +16,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/compatibility/documented_commands.h"
-#include "tests/compatibility/slurm_fixture.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/documented_commands.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/slurm_fixture.h"
 
 namespace cadre {
 namespace {
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr absl::Duration kPatience = absl::Minutes(5);
+constexpr absl::Duration kTimeout = absl::Minutes(5);
 
 class SlurmTest : public SlurmFixture {
  protected:
@@ -53,7 +53,7 @@ class SlurmTest : public SlurmFixture {
     const std::string path = absl::StrCat(cluster_->directory(), "/", name);
     std::ofstream(path + ".yaml") << "name: " << name << "\n" << spec;
     const auto script = cluster_->Run({cadre_, "slurm", "script", name + ".yaml"});
-    EXPECT_EQ(script->Wait(), 0) << Said(*script);
+    EXPECT_EQ(script->Wait(), 0) << OutputOf(*script);
     std::ofstream(path + ".sh") << script->standard_output();
     return Submitted(path + ".sh");
   }
@@ -87,7 +87,7 @@ status=$?
     const std::string path = absl::StrCat(cluster_->directory(), "/", name);
     std::ofstream(path + ".yaml") << "name: " << name << "\n" << spec;
     const auto script = cluster_->Run({cadre_, "slurm", "script", name + ".yaml"});
-    EXPECT_EQ(script->Wait(), 0) << Said(*script);
+    EXPECT_EQ(script->Wait(), 0) << OutputOf(*script);
     std::string text = script->standard_output();
     const size_t end = text.find("' run ");
     const size_t begin = text.rfind('\'', end - 1);
@@ -99,7 +99,7 @@ status=$?
   // What the batch job and its launchers have said, once that contains `text`.
   static std::string SaidBy(const std::string& job, const std::string& text) {
     const std::string path = absl::StrCat(cluster_->directory(), "/slurm-", job, ".out");
-    const absl::Time until = absl::Now() + kPatience;
+    const absl::Time until = absl::Now() + kTimeout;
     while (!absl::StrContains(ReadFileOrEmpty(path), text) && absl::Now() < until) {
       absl::SleepFor(absl::Milliseconds(50));
     }
@@ -108,7 +108,7 @@ status=$?
   }
 
   static std::string StateOf(const std::string& job, const std::string& expected) {
-    return cluster_->AskUntil({"scontrol", "show", "job", job}, expected, kPatience);
+    return cluster_->AskUntil({"scontrol", "show", "job", job}, expected, kTimeout);
   }
 
   // The lines of what a file says that contain `text`.
@@ -136,7 +136,7 @@ std::string SlurmTest::cadre_, SlurmTest::probe_, SlurmTest::script_, SlurmTest:
 
 TEST_F(SlurmTest, OneTaskPerNode_NeedsNoRendezvousFlag) {
   const auto srun = Srun(1, {cadre_, "run", "--nproc-per-node", "2", probe_, "--exit", "0"});
-  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 0) << OutputOf(*srun);
   const std::string& out = srun->standard_output();
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(out, HasSubstr(absl::StrCat("probe rank=", rank, " local=", rank % 2,
@@ -148,18 +148,18 @@ TEST_F(SlurmTest, OneTaskPerNode_NeedsNoRendezvousFlag) {
 
 TEST_F(SlurmTest, OneTaskPerWorker_OneOfEachNodeWorksAndAllEndAlike) {
   auto srun = Srun(2, {cadre_, "run", probe_, "--exit", "0"});
-  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
-  EXPECT_EQ(LinesOf(srun->standard_output(), "probe rank=").size(), 4u) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 0) << OutputOf(*srun);
+  EXPECT_EQ(LinesOf(srun->standard_output(), "probe rank=").size(), 4u) << OutputOf(*srun);
   srun = Srun(2, {"--label", cadre_, "run", probe_, "--exit", "3", "--rank", "3"});
-  EXPECT_EQ(srun->Wait(kPatience), 3) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 3) << OutputOf(*srun);
   // srun tells of each task how it ended.
   EXPECT_THAT(srun->standard_error(), HasSubstr("tasks 0-1: Exited with exit code 3"))
-      << Said(*srun);
+      << OutputOf(*srun);
 }
 
 TEST_F(SlurmTest, AnotherSizeThanTheJobs_IsRefusedOnEveryNode) {
   const auto srun = Srun(1, {cadre_, "run", "--nnodes", "3", probe_});
-  EXPECT_EQ(srun->Wait(kPatience), 64) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 64) << OutputOf(*srun);
   EXPECT_THAT(srun->standard_error(),
               HasSubstr("the job asks for 3 nodes, but Slurm runs this on 2"));
 }
@@ -167,11 +167,11 @@ TEST_F(SlurmTest, AnotherSizeThanTheJobs_IsRefusedOnEveryNode) {
 TEST_F(SlurmTest, WorkerKilled_TheNextGenerationRuns) {
   const auto srun =
       Srun(1, {cadre_, "run", "--max-restarts", "1", probe_, "--exit", "0", "--generation", "2"});
-  const std::vector<ProbeLine> first = NextProbes(*srun, 2, kPatience);
-  ASSERT_EQ(first.size(), 2u) << Said(*srun);
+  const std::vector<ProbeLine> first = NextProbes(*srun, 2, kTimeout);
+  ASSERT_EQ(first.size(), 2u) << OutputOf(*srun);
   kill(first[1].pid, SIGKILL);
-  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
-  EXPECT_EQ(LinesOf(srun->standard_output(), "generation=2").size(), 2u) << Said(*srun);
+  EXPECT_EQ(srun->Wait(kTimeout), 0) << OutputOf(*srun);
+  EXPECT_EQ(LinesOf(srun->standard_output(), "generation=2").size(), 2u) << OutputOf(*srun);
 }
 
 TEST_F(SlurmTest, SlurmStyleScript_RunsUnderSrunAndUnderCadre) {
@@ -207,7 +207,7 @@ TEST_F(SlurmTest, DocumentedCommands_Train) {
   WriteDocumentedFiles(cluster_->directory());
   for (const std::string& command : DocumentedCommands(documentation_)) {
     const auto shell = cluster_->Run({"bash", "-c", command}, {{"PATH", PathWith(cadre_)}});
-    EXPECT_EQ(shell->Wait(kPatience), 0) << command << "\n" << Said(*shell);
+    EXPECT_EQ(shell->Wait(kTimeout), 0) << command << "\n" << OutputOf(*shell);
     std::string said = shell->standard_output();
     if (absl::StartsWith(command, "srun")) {
       EXPECT_EQ(LinesOf(said, "of 4").size(), 4u) << command;
@@ -234,7 +234,7 @@ std::unique_ptr<Process> SlurmTest::SubmitThere(const std::string& name, const s
 TEST_F(SlurmTest, SubmitAndFollow_OutputAndVerdictOfAJobThatSucceeds) {
   const auto submit = SubmitThere(
       "fine", "nodes: 2\ncommand: [sh, -c, \"echo rank $RANK of $WORLD_SIZE\"]\n", {"--follow"});
-  EXPECT_EQ(submit->Wait(kPatience), 0) << Said(*submit);
+  EXPECT_EQ(submit->Wait(kTimeout), 0) << OutputOf(*submit);
   EXPECT_THAT(submit->standard_output(),
               AllOf(HasSubstr("submitted fine as Slurm job "), HasSubstr("logs/fine/job.sh"),
                     HasSubstr("rank 0 of 2"), HasSubstr("rank 1 of 2")));
@@ -244,57 +244,57 @@ TEST_F(SlurmTest, SubmitAndFollow_OutputAndVerdictOfAJobThatSucceeds) {
 TEST_F(SlurmTest, SubmitAndFollow_AFailedJobsStatusAndVerdict) {
   const auto submit =
       SubmitThere("broken", "nodes: 2\ncommand: [sh, -c, \"exit 7\"]\n", {"--follow"});
-  EXPECT_EQ(submit->Wait(kPatience), 7) << Said(*submit);
+  EXPECT_EQ(submit->Wait(kTimeout), 7) << OutputOf(*submit);
   EXPECT_THAT(submit->standard_error(),
               AllOf(HasSubstr("(broken) failed: "), HasSubstr("exited with status 7")));
 }
 
 TEST_F(SlurmTest, Submit_PrintsTheNumberAndSbatchsRefusal) {
   const auto number = SubmitThere("counted", "command: [\"true\"]\n", {"--output", "json"});
-  EXPECT_EQ(number->Wait(kPatience), 0) << Said(*number);
+  EXPECT_EQ(number->Wait(kTimeout), 0) << OutputOf(*number);
   EXPECT_THAT(number->standard_output(), AllOf(HasSubstr("\"slurm_job\":\""),
                                                HasSubstr("\"script\":\"logs/counted/job.sh\"")));
   const auto refused =
       SubmitThere("refused", "command: [\"true\"]\nslurm: {partition: nowhere}\n", {"--follow"});
-  EXPECT_EQ(refused->Wait(kPatience), 69) << Said(*refused);
+  EXPECT_EQ(refused->Wait(kTimeout), 69) << OutputOf(*refused);
   EXPECT_THAT(refused->standard_error(),
-              AllOf(HasSubstr("cadre: sbatch refuses the job: "), HasSubstr("nvalid partition")));
-  EXPECT_EQ(LinesOf(refused->standard_error(), "cadre: ").size(), 1u) << Said(*refused);
+              AllOf(HasSubstr("cadre: sbatch refused the job: "), HasSubstr("nvalid partition")));
+  EXPECT_EQ(LinesOf(refused->standard_error(), "cadre: ").size(), 1u) << OutputOf(*refused);
   const auto without =
       cluster_->Run({cadre_, "submit", "--slurm", "counted.yaml"}, {{"PATH", "/nowhere"}});
-  EXPECT_EQ(without->Wait(kPatience), 69) << Said(*without);
+  EXPECT_EQ(without->Wait(kTimeout), 69) << OutputOf(*without);
   EXPECT_THAT(without->standard_error(), HasSubstr("cadre: there is no sbatch on PATH"));
 }
 
 // It waits for a node that is busy; Ctrl-C leaves it alone; it ends without a verdict.
 TEST_F(SlurmTest, Follow_PendingThenLeftThenCancelled) {
   const auto blocker = Srun(1, {"--exclusive", "sleep", "600"});
-  EXPECT_THAT(cluster_->AskUntil({"squeue", "-h", "-o", "%T"}, "RUNNING", kPatience),
+  EXPECT_THAT(cluster_->AskUntil({"squeue", "-h", "-o", "%T"}, "RUNNING", kTimeout),
               HasSubstr("RUNNING"));
   const auto submit = SubmitThere("waits", "nodes: 2\ncommand: [\"true\"]\n", {"--follow"});
-  EXPECT_TRUE(submit->WaitForLine(" is pending: Resources", kPatience)) << Said(*submit);
+  EXPECT_TRUE(submit->WaitForLine(" is pending: Resources", kTimeout)) << OutputOf(*submit);
   submit->Kill(SIGINT);
-  EXPECT_EQ(submit->Wait(kPatience), 130) << Said(*submit);
+  EXPECT_EQ(submit->Wait(kTimeout), 130) << OutputOf(*submit);
   const std::vector<std::string> left = LinesOf(submit->standard_error(), "scancel ");
-  ASSERT_EQ(left.size(), 1u) << Said(*submit);
+  ASSERT_EQ(left.size(), 1u) << OutputOf(*submit);
   constexpr absl::string_view kAgain = "cadre slurm follow ";
   ASSERT_THAT(left[0], HasSubstr(std::string(kAgain)));
   const std::string job = left[0].substr(left[0].find(kAgain.data()) + kAgain.size());
   EXPECT_THAT(StateOf(job, "JobState=PENDING"), HasSubstr("JobState=PENDING"));
 
   const auto again = cluster_->Run({cadre_, "slurm", "follow", job});
-  EXPECT_TRUE(again->WaitForLine(" is pending: Resources", kPatience)) << Said(*again);
+  EXPECT_TRUE(again->WaitForLine(" is pending: Resources", kTimeout)) << OutputOf(*again);
   cluster_->Ask({"scancel", job});
-  EXPECT_EQ(again->Wait(kPatience), 143) << Said(*again);
+  EXPECT_EQ(again->Wait(kTimeout), 143) << OutputOf(*again);
   EXPECT_THAT(again->standard_error(),
-              AllOf(HasSubstr("(waits) ended: CANCELLED"), HasSubstr("no verdict of Cadre's")));
+              AllOf(HasSubstr("(waits) ended: CANCELLED"), HasSubstr("Cadre left no verdict")));
   cluster_->Ask({"scancel", "--user=root"});
-  blocker->Wait(kPatience);
+  blocker->Wait(kTimeout);
 }
 
 TEST_F(SlurmTest, Follow_AJobThatSlurmDoesNotKnow) {
   const auto follow = cluster_->Run({cadre_, "slurm", "follow", "987654"});
-  EXPECT_EQ(follow->Wait(kPatience), 69) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 69) << OutputOf(*follow);
   EXPECT_THAT(follow->standard_error(), HasSubstr("Invalid job id"));
 }
 
@@ -307,7 +307,7 @@ TEST_F(SlurmTest, SlurmdKilled_TheJobGoesOnAndSucceeds) {
   const std::string job = Submit("slurmd", absl::StrCat("nodes: 2", kUntilGo));
   SaidBy(job, "rank 1 of 2 in generation 1");
   cluster_->KillSlurmd(2);
-  EXPECT_THAT(cluster_->AskUntil({"sinfo", "-h", "-N", "-o", "%N=%t"}, "node2=down", kPatience),
+  EXPECT_THAT(cluster_->AskUntil({"sinfo", "-h", "-N", "-o", "%N=%t"}, "node2=down", kTimeout),
               HasSubstr("node2=down"));
   std::ofstream(cluster_->directory() + "/slurmd.go");
   EXPECT_THAT(StateOf(job, "JobState=COMPLET"), HasSubstr("ExitCode=0:0"));
@@ -347,7 +347,7 @@ slurm: {extra: ["--time=1"]}
   EXPECT_THAT(StateOf(job, "JobState=COMPLETED"),
               AllOf(HasSubstr("ExitCode=0:0"), HasSubstr("Restarts=1")));
   // It is followed through both of its lives.
-  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 0) << OutputOf(*follow);
   EXPECT_THAT(follow->standard_output(),
               AllOf(HasSubstr("training in generation 1"), HasSubstr("resumed in generation 2")));
   EXPECT_THAT(follow->standard_error(),
@@ -355,6 +355,9 @@ slurm: {extra: ["--time=1"]}
 }
 
 // The launcher of the second node comes when that of the first one has ended.
+//
+// Fault (node): A launcher of a Slurm step or of mpirun starts when the job has already ended -> It
+// says so and exits as the job did
 TEST_F(SlurmTest, WhoComesAfterTheEnd_EndsAsTheJobDid) {
   for (const int status : {0, 7}) {
     const std::string name = absl::StrCat("late", status);
@@ -366,7 +369,7 @@ TEST_F(SlurmTest, WhoComesAfterTheEnd_EndsAsTheJobDid) {
     const std::string state = StateOf(job, status == 0 ? "JobState=COMPLETED" : "JobState=FAILED");
     EXPECT_THAT(state,
                 AllOf(HasSubstr(absl::StrCat("ExitCode=", status, ":0")), HasSubstr("Restarts=0")));
-    const std::string said = SaidBy(job, "had ended before this node came");
+    const std::string said = SaidBy(job, "ended before this node joined");
     EXPECT_EQ(LinesOf(said, "] trains in generation").size(), 1u) << said;
   }
 }
@@ -377,12 +380,15 @@ TEST_F(SlurmTest, WhoComesAfterTheEndOfAPlainStep_EndsAsTheJobDid) {
     const std::string wrapper = SecondWaitsForTheFirst(absl::StrCat("step", tasks));
     const auto srun = Srun(tasks, {wrapper, "run", "--nnodes", "1:2", "--nproc-per-node", "1",
                                    "--join-timeout", "8s", probe_, "--exit", "5"});
-    EXPECT_EQ(srun->Wait(kPatience), 5) << Said(*srun);
-    EXPECT_THAT(srun->standard_error(), HasSubstr("had ended before this node came"));
+    EXPECT_EQ(srun->Wait(kTimeout), 5) << OutputOf(*srun);
+    EXPECT_THAT(srun->standard_error(), HasSubstr("ended before this node joined"));
   }
 }
 
 // One that was cut off says 75 before the others have succeeded.
+//
+// Fault (node): A launcher of a Slurm step is cut off until the job has ended -> An `sbatch` script
+// written by Cadre does not run the job again
 TEST_F(SlurmTest, ALauncherThatGaveUpDoesNotHaveTheJobRunAgain) {
   const std::string wrapper = Wrapper("cut", R"(
 [ "$SLURM_NODEID" = 0 ] && exec "$cadre" "$@"
@@ -407,15 +413,15 @@ TEST_F(SlurmTest, AnArrayAndASecondSubmission_HaveStatesOfTheirOwn) {
       "]; do sleep 0.1; done\"]\n";
   const auto array = SubmitThere("same", absl::StrCat(spec, "slurm: {extra: [\"--array=1-2\"]}\n"),
                                  {"--output", "json"});
-  ASSERT_EQ(array->Wait(kPatience), 0) << Said(*array);
+  ASSERT_EQ(array->Wait(kTimeout), 0) << OutputOf(*array);
   const auto again = SubmitThere("same", spec, {"--follow"});
-  EXPECT_EQ(again->Wait(kPatience), 0) << Said(*again);
+  EXPECT_EQ(again->Wait(kTimeout), 0) << OutputOf(*again);
   EXPECT_THAT(again->standard_error(), HasSubstr("(same) succeeded: "));
   const std::string number = nlohmann::json::parse(array->standard_output())["slurm_job"];
   for (const int task : {1, 2}) {
     const std::string id = absl::StrCat(number, "_", task);
     const auto follow = cluster_->Run({cadre_, "slurm", "follow", id});
-    EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+    EXPECT_EQ(follow->Wait(kTimeout), 0) << OutputOf(*follow);
     EXPECT_THAT(follow->standard_error(), HasSubstr("(same) succeeded: "));
     int found = 0;
     for (const auto& entry :
@@ -428,6 +434,9 @@ TEST_F(SlurmTest, AnArrayAndASecondSubmission_HaveStatesOfTheirOwn) {
 }
 
 // Of what such a job leaves in the environment the new one takes nothing.
+//
+// Fault (node): `sbatch` passes on variables of the job from which it was called -> The new job's
+// own values are used
 TEST_F(SlurmTest, SubmittedFromWithinAJob) {
   std::ofstream(cluster_->directory() + "/inner.yaml")
       << "name: inner\nnodes: 2\ncommand: [sh, -c, \"echo rank $RANK of $WORLD_SIZE\"]\n";
@@ -437,7 +446,7 @@ TEST_F(SlurmTest, SubmittedFromWithinAJob) {
        absl::StrCat("export SLURM_MEM_PER_CPU=10 SLURM_MEM_PER_NODE=40 SLURM_ARRAY_TASK_ID=3; "
                     "[ $SLURM_PROCID = 1 ] || ",
                     cadre_, " submit --slurm inner.yaml")});
-  ASSERT_EQ(outer->Wait(kPatience), 0) << Said(*outer);
+  ASSERT_EQ(outer->Wait(kTimeout), 0) << OutputOf(*outer);
   constexpr absl::string_view kAs = "as Slurm job ";
   const std::string& said = outer->standard_output();
   ASSERT_THAT(said, HasSubstr(std::string(kAs)));
@@ -448,12 +457,15 @@ TEST_F(SlurmTest, SubmittedFromWithinAJob) {
 }
 
 // Slurm passes no HOME on then; the password entry has it. It is not the test's, which cleans up.
+//
+// Fault (node): `sbatch` passes on no variables, not even `HOME` -> The home directory comes from
+// the password entry
 TEST_F(SlurmTest, WithoutTheSubmittersEnvironment) {
   const auto submit = SubmitThere("bare",
                                   "nodes: 2\ncommand: [sh, -c, \"echo rank $RANK of "
                                   "$WORLD_SIZE\"]\nslurm: {extra: [\"--export=NONE\"]}\n",
                                   {"--follow"});
-  EXPECT_EQ(submit->Wait(kPatience), 0) << Said(*submit);
+  EXPECT_EQ(submit->Wait(kTimeout), 0) << OutputOf(*submit);
   EXPECT_THAT(submit->standard_output(), HasSubstr("rank 1 of 2"));
   const std::string& said = submit->standard_output();
   const size_t at = said.find("Slurm job ") + 10;

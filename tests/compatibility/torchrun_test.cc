@@ -13,8 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/launched_line.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr absl::Duration kTimeout = absl::Minutes(4);
 
 std::unique_ptr<Process> Torchrun(const std::string& program,
                                   const std::vector<std::string>& arguments) {
@@ -41,20 +41,22 @@ class TorchrunTest : public PypiPythonTest {
 
 TEST_F(TorchrunTest, RanksMeetThroughItsStore) {
   const auto torchrun = Run({"--standalone", "--nproc-per-node", "2"});
-  EXPECT_EQ(torchrun->Wait(kPatience), 0) << Said(*torchrun);
+  EXPECT_EQ(torchrun->Wait(kTimeout), 0) << OutputOf(*torchrun);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_THAT(torchrun->standard_output(), HasSubstr(LaunchedLine(rank, 2, 2)))
-        << Said(*torchrun);
+        << OutputOf(*torchrun);
   }
 }
 
+// Fault (store): Another launcher restarts ranks after rank 0 died -> The new ranks connect to each
+// other, whatever the dead rank left behind
 TEST_F(TorchrunTest, WhatItStartsAgainMeetsAnew) {
   const auto torchrun = Run({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"},
                             {"--first-life", "x", "--kill", "0"});
-  EXPECT_EQ(torchrun->Wait(kPatience), 0) << Said(*torchrun);
+  EXPECT_EQ(torchrun->Wait(kTimeout), 0) << OutputOf(*torchrun);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_THAT(torchrun->standard_output(), HasSubstr(LaunchedLine(rank, 2, 2, 1)))
-        << Said(*torchrun);
+        << OutputOf(*torchrun);
   }
 }
 
@@ -71,7 +73,7 @@ TEST_F(TorchrunTest, TwoNodesOfOneMachine) {
                      {{"XDG_RUNTIME_DIR", runtime}}));
   }
   for (int node = 0; node < 2; ++node) {
-    EXPECT_EQ(nodes[node]->Wait(kPatience), 0) << Said(*nodes[node]);
+    EXPECT_EQ(nodes[node]->Wait(kTimeout), 0) << OutputOf(*nodes[node]);
     EXPECT_THAT(nodes[node]->standard_output(), HasSubstr(LaunchedLine(node, 2, 1)));
   }
 }
@@ -101,19 +103,21 @@ class DebiansTorchrunTest : public ::testing::Test {
 
 TEST_F(DebiansTorchrunTest, RanksMeetAtItsAddress) {
   const auto torchrun = Run({"--standalone", "--nproc_per_node", "2"});
-  EXPECT_EQ(torchrun->Wait(kPatience), 0) << Said(*torchrun);
-  const std::string said = absl::StrCat(Said(*torchrun), Logged("stdout.log"));
+  EXPECT_EQ(torchrun->Wait(kTimeout), 0) << OutputOf(*torchrun);
+  const std::string said = absl::StrCat(OutputOf(*torchrun), Logged("stdout.log"));
   for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(said, HasSubstr(LaunchedLine(rank, 2, 2)));
 }
 
+// Fault (versions): The store of a torchrun does not speak the protocol of PyTorch 2.1 -> The ranks
+// say so within a minute, and what to do
 TEST_F(DebiansTorchrunTest, ItsStaticStoreIsOfAnOlderProtocol) {
   const absl::Time start = absl::Now();
   const auto torchrun =
       Run({"--nnodes", "1", "--node_rank", "0", "--nproc_per_node", "2", "--master_addr",
            "127.0.0.1", "--master_port", absl::StrCat(FreePort())});
-  EXPECT_NE(torchrun->Wait(kPatience), 0) << Said(*torchrun);
+  EXPECT_NE(torchrun->Wait(kTimeout), 0) << OutputOf(*torchrun);
   EXPECT_LT(absl::Now() - start, absl::Minutes(1));
-  const std::string said = absl::StrCat(Said(*torchrun), Logged("stdout.log"));
+  const std::string said = absl::StrCat(OutputOf(*torchrun), Logged("stdout.log"));
   EXPECT_THAT(said, AllOf(HasSubstr("does not speak the protocol of PyTorch 2.1 or newer"),
                           HasSubstr("--rdzv-backend c10d")));
 }

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/testing/etcd_process.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr char kSteadyWorker[] = "tests/faults/steady_worker";
 
 class UpgradeTest : public testing::Test {
@@ -48,14 +48,13 @@ class UpgradeTest : public testing::Test {
     EXPECT_NE(process, nullptr);
     return process;
   }
-  // A command, which speaks TLS where it is of this version.
   std::string Ask(const std::string& cadre, std::vector<std::string> arguments) {
     for (const std::string& more :
          {absl::StrCat("--server=127.0.0.1:", port_), absl::StrCat("--token-file=", token_)}) {
       arguments.push_back(more);
     }
     const auto process = Run(cadre, arguments);
-    EXPECT_EQ(process->Wait(), 0) << Said(*process);
+    EXPECT_EQ(process->Wait(), 0) << OutputOf(*process);
     return process->standard_output();
   }
   std::unique_ptr<Process> StartServer(const std::string& cadre, int port,
@@ -64,7 +63,7 @@ class UpgradeTest : public testing::Test {
                                           absl::StrCat("--token-file=", token_)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     auto server = Run(cadre, arguments);
-    EXPECT_TRUE(server->WaitForLine("serving at", kPatience)) << Said(*server);
+    EXPECT_TRUE(server->WaitForLine("serving at", kTimeout)) << OutputOf(*server);
     return server;
   }
   void StartServer(const std::string& cadre, std::vector<std::string> more = {}) {
@@ -74,7 +73,7 @@ class UpgradeTest : public testing::Test {
   }
   static void End(Process& process, int signal) {
     process.Kill(signal);
-    EXPECT_TRUE(process.Wait(kPatience).has_value());
+    EXPECT_TRUE(process.Wait(kTimeout).has_value());
   }
 
   // Two workers of two nodes.
@@ -92,7 +91,7 @@ class UpgradeTest : public testing::Test {
   }
   // Its workers have begun.
   void Meet(Process& node, int generation) {
-    for (const ProbeLine& probe : NextProbes(node, 2, kPatience)) {
+    for (const ProbeLine& probe : NextProbes(node, 2, kTimeout)) {
       EXPECT_EQ(probe.generation, generation);
       pids_[probe.rank] = probe.pid;
     }
@@ -100,7 +99,7 @@ class UpgradeTest : public testing::Test {
   }
   // All take steps, for each waits for all.
   static void ExpectSteps(Process& node) {
-    EXPECT_THAT(node.WaitForLines("step ", 10, kPatience), SizeIs(10)) << Said(node);
+    EXPECT_THAT(node.WaitForLines("step ", 10, kTimeout), SizeIs(10)) << OutputOf(node);
   }
   void ExpectAlive() {
     ASSERT_THAT(pids_, SizeIs(4));
@@ -119,52 +118,54 @@ class UpgradeTest : public testing::Test {
   std::map<int, pid_t> pids_;  // by rank
 };
 
+// Fault (versions): The server and then the launchers are upgraded under running workers -> Each
+// new launcher takes over the workers and the older supervisor, and the workers go on
 TEST_F(UpgradeTest, TheServerThenTheLaunchers_WorkersGoOn) {
   StartServer(old_);
   std::unique_ptr<Process> nodes[] = {StartNode(old_, 0), StartNode(old_, 1)};
   for (const auto& node : nodes) Meet(*node, 1);
-  StartServer(new_, {"--insecure"});
+  StartServer(new_);
   for (const auto& node : nodes) {
-    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kPatience)) << Said(*node);
+    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kTimeout)) << OutputOf(*node);
     ExpectSteps(*node);
   }
-  EXPECT_THAT(Ask(new_, {"status", "job"}), HasSubstr("n1 runs Cadre 0.2"));
+  EXPECT_THAT(Ask(new_, {"status", "job"}), HasSubstr("n1 runs Cadre 0.3"));
   for (const int i : {0, 1}) {
     End(*nodes[i], SIGKILL);
     nodes[i] = StartNode(new_, i);
-    EXPECT_TRUE(nodes[i]->WaitForLine("took over 2 workers of generation 1", kPatience))
-        << Said(*nodes[i]);
+    EXPECT_TRUE(nodes[i]->WaitForLine("took over 2 workers of generation 1", kTimeout))
+        << OutputOf(*nodes[i]);
     ExpectSteps(*nodes[i]);
   }
   EXPECT_THAT(Ask(new_, {"status", "job"}), Not(HasSubstr("runs Cadre")));
-  StartServer(new_);
-  for (const auto& node : nodes) {
-    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kPatience)) << Said(*node);
-    ExpectSteps(*node);
-  }
   ExpectAlive();
   // The supervisors that start them again, and the library in them, are still of before.
   kill(pids_[2], SIGKILL);
   for (const auto& node : nodes) Meet(*node, 2);
   Touch("done");
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
 }
 
+// Fault (versions): A server is downgraded to the minor version before -> It reads the state that
+// the newer version wrote, and running jobs go on
 TEST_F(UpgradeTest, BackToTheVersionBefore) {
-  StartServer(new_, {"--insecure"});
+  StartServer(new_);
   std::unique_ptr<Process> nodes[] = {StartNode(old_, 0), StartNode(old_, 1)};
   for (const auto& node : nodes) Meet(*node, 1);
   StartServer(old_);
   for (const auto& node : nodes) {
-    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kPatience)) << Said(*node);
+    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kTimeout)) << OutputOf(*node);
     ExpectSteps(*node);
   }
   ExpectAlive();
   Touch("done");
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
 }
 
 // As a package does it. What is started from them then is of this version.
+//
+// Fault (versions): The program's files are replaced while a launcher runs -> The launcher and its
+// supervisor go on, and a supervisor that is started later still understands it
 TEST_F(UpgradeTest, FilesAreReplacedUnderALauncherThatRuns) {
   const auto put = [&](const std::string& cadre) {
     for (const char* name : {"/cadre", "/cadre-supervisor"}) {
@@ -173,7 +174,7 @@ TEST_F(UpgradeTest, FilesAreReplacedUnderALauncherThatRuns) {
       std::filesystem::rename(directory_ + name + ".new", directory_ + name);
     }
   };
-  StartServer(new_, {"--insecure"});
+  StartServer(new_);
   put(old_);
   std::unique_ptr<Process> nodes[] = {StartNode(directory_ + "/cadre", 0), StartNode(new_, 1)};
   for (const auto& node : nodes) Meet(*node, 1);
@@ -183,24 +184,29 @@ TEST_F(UpgradeTest, FilesAreReplacedUnderALauncherThatRuns) {
       supervisor;
   ASSERT_GT(supervisor, 0);
   kill(supervisor, SIGKILL);
-  EXPECT_TRUE(nodes[0]->WaitForLine("another one is started", kPatience)) << Said(*nodes[0]);
+  EXPECT_TRUE(nodes[0]->WaitForLine("another one is started", kTimeout)) << OutputOf(*nodes[0]);
   for (const auto& node : nodes) Meet(*node, 2);
   Touch("done");
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
 }
 
+// Fault (versions): A program's library and its agent are of neighbouring minor versions -> They
+// work together
 TEST_F(UpgradeTest, EachLibraryUnderEachLauncher) {
   Touch("done");
   for (const auto& [cadre, worker] : {std::pair(old_, new_worker_), {new_, old_worker_}}) {
     const auto node =
         Run(cadre, {"run", "--standalone", "--nproc-per-node=2", "--no-progress",
                     absl::StrCat("--log-dir=", directory_, "/logs"), worker, directory_});
-    EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
     EXPECT_THAT(node->standard_output(), HasSubstr("step 1"));
   }
 }
 
 // The launchers' tokens are made by agents of before.
+//
+// Fault (versions): A cluster's server and then its agents are upgraded while submitted jobs run ->
+// The server accepts the tokens that older agents gave their launchers, and the jobs go on
 TEST_F(UpgradeTest, AClustersServerThenItsAgents_ASubmittedJobGoesOn) {
   const auto agent = [&](const std::string& cadre, const std::string& name) {
     std::vector<std::string> arguments = {"agent", absl::StrCat("--server=127.0.0.1:", port_),
@@ -208,7 +214,7 @@ TEST_F(UpgradeTest, AClustersServerThenItsAgents_ASubmittedJobGoesOn) {
                                           absl::StrCat("--node-name=", name), "--cpus=2"};
     if (geteuid() == 0) arguments.push_back("--user=root");
     auto process = Run(cadre, arguments);
-    EXPECT_TRUE(process->WaitForLine("is in the cluster", kPatience)) << Said(*process);
+    EXPECT_TRUE(process->WaitForLine("is in the cluster", kTimeout)) << OutputOf(*process);
     return process;
   };
   const auto grows = [&](int generation) {
@@ -225,18 +231,16 @@ TEST_F(UpgradeTest, AClustersServerThenItsAgents_ASubmittedJobGoesOn) {
                      << "/logs}\nrestart: {max: 0}\n";
   Ask(old_, {"submit", job});
   EXPECT_TRUE(grows(1));
-  StartServer(new_, {"--insecure"});
-  EXPECT_TRUE(second->WaitForLine("is in the cluster", kPatience)) << Said(*second);
+  StartServer(new_);
+  EXPECT_TRUE(second->WaitForLine("is in the cluster", kTimeout)) << OutputOf(*second);
   EXPECT_TRUE(grows(1));
-  EXPECT_THAT(Ask(new_, {"nodes"}), HasSubstr("n0 runs Cadre 0.2"));
+  EXPECT_THAT(Ask(new_, {"nodes"}), HasSubstr("n0 runs Cadre 0.3"));
   // Who is told to end leaves its nodes' jobs to others, which costs no restart.
   const auto third = agent(new_, "n2");
   End(*first, SIGTERM);
   EXPECT_TRUE(grows(2));
   first = agent(new_, "n0");
   End(*second, SIGTERM);
-  EXPECT_TRUE(grows(3));
-  StartServer(new_);
   EXPECT_TRUE(grows(3));
   EXPECT_THAT(Ask(new_, {"nodes"}), Not(HasSubstr("runs Cadre")));
   Touch("done");
@@ -253,20 +257,20 @@ TEST_F(UpgradeTest, WithEtcdTheNextLeaderIsOfTheNextVersion) {
   const int other = FreePort();
   const std::string both = absl::StrCat("127.0.0.1:", port_, ",127.0.0.1:", other);
   const auto leader = StartServer(old_, port_, {with});
-  EXPECT_TRUE(leader->WaitForLine("this server leads", kPatience)) << Said(*leader);
+  EXPECT_TRUE(leader->WaitForLine("this server leads", kTimeout)) << OutputOf(*leader);
   std::unique_ptr<Process> nodes[] = {StartNode(old_, 0, both, old_worker_),
                                       StartNode(old_, 1, both, old_worker_)};
   for (const auto& node : nodes) Meet(*node, 1);
-  const auto next = StartServer(new_, other, {with, "--insecure"});
+  const auto next = StartServer(new_, other, {with});
   End(*leader, SIGKILL);
-  EXPECT_TRUE(next->WaitForLine("this server leads", kPatience)) << Said(*next);
+  EXPECT_TRUE(next->WaitForLine("this server leads", kTimeout)) << OutputOf(*next);
   for (const auto& node : nodes) {
-    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kPatience)) << Said(*node);
+    EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", kTimeout)) << OutputOf(*node);
     ExpectSteps(*node);
   }
   ExpectAlive();
   Touch("done");
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
 }
 
 }  // namespace

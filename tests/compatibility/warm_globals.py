@@ -59,7 +59,7 @@ def _of_modules():
             if attribute.startswith("__") or isinstance(value, types.ModuleType):
                 continue
             yield "%s.%s" % (name, attribute), value
-            # What classes and objects of the module's own hold, too.
+            # Attributes of the module's own classes and objects are yielded too.
             if getattr(value, "__module__", None) == name or getattr(type(value), "__module__", None) == name:
                 for inner, of_inner in list(getattr(value, "__dict__", {}).items()):
                     if not inner.startswith("__"):

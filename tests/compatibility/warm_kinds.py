@@ -20,7 +20,7 @@ import warnings
 import numpy
 import torch
 import torch.distributed as dist
-# The libraries of both.
+# These are libraries that the packages of both use.
 import accelerate
 import aiohttp
 import anyio
@@ -41,7 +41,8 @@ import yaml
 import warm_globals
 
 MOST_LIVES = 12
-# A template is begun two seconds after the last import, and a look at packages gives way to all others.
+# A template is started two seconds after the last import, and the examination of packages yields to all other
+# processes.
 LIFE = 4
 
 
@@ -106,7 +107,7 @@ def main():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-# What can be told (docs/warm_start.md), and makes no other program.
+# These differences are allowed: they can be observed (docs/warm_start.md) but do not change what a program does.
 ALLOWED = (
     "environ WARM_SCRIPT_HOW",
     # The order in which packages were imported, and from where.
@@ -114,10 +115,10 @@ ALLOWED = (
     "warnings.filters",
     "linecache.cache",
     "torch.cuda._queued_calls",
-    # By addresses of functions.
+    # These depend on addresses of functions.
     "torch._dynamo.trace_rules._",
     "torch._dynamo.variables.torch_function.banned_attrs",
-    # Names of attributes, in one process.
+    # These are names of attributes within one process.
     "torch.distributed._composable.contract.",
 )
 

@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ContainsRegex;
 
 constexpr char kScript[] = "tests/compatibility/warm_script.py";
-constexpr absl::Duration kPatience = absl::Minutes(5);
+constexpr absl::Duration kTimeout = absl::Minutes(5);
 
 class WarmStartTest : public PypiPythonTest {
  protected:
@@ -30,7 +30,7 @@ class WarmStartTest : public PypiPythonTest {
                                 "--max-restarts", "20", "--restart-window", "1s", "--timeline",
                                 "--log-dir", folder + "/logs", "--", python_, "-u", kScript, name},
                                {{"WARM_SCRIPT_FOLDER", folder}});
-    EXPECT_EQ(launcher->Wait(kPatience), 0) << Said(*launcher);
+    EXPECT_EQ(launcher->Wait(kTimeout), 0) << OutputOf(*launcher);
     return launcher;
   }
   // What the ranks said that were started this way.
@@ -44,9 +44,9 @@ class WarmStartTest : public PypiPythonTest {
   }
   static void ExpectTheSame(const Process& launcher, size_t workers) {
     const std::vector<std::string> warm = Results(launcher, "warm");
-    ASSERT_EQ(warm.size(), workers) << Said(launcher);
-    EXPECT_EQ(Results(launcher, "plainly"), warm) << Said(launcher);
-    EXPECT_EQ(Results(launcher, "again"), warm) << Said(launcher);
+    ASSERT_EQ(warm.size(), workers) << OutputOf(launcher);
+    EXPECT_EQ(Results(launcher, "plainly"), warm) << OutputOf(launcher);
+    EXPECT_EQ(Results(launcher, "again"), warm) << OutputOf(launcher);
   }
 };
 
@@ -57,7 +57,8 @@ TEST_F(WarmStartTest, PoolsLoadersPicklesAndPathsAreThoseOfAPlainStart) {
 TEST_F(WarmStartTest, RanksTrainAndDrawNumbersOfTheirOwn) {
   ExpectTheSame(*Run("ddp", 2), 2);
   const auto launcher = Run("random", 2);
-  EXPECT_THAT(Results(*launcher, "warm"), testing::ElementsAre("2 2", "2 2")) << Said(*launcher);
+  EXPECT_THAT(Results(*launcher, "warm"), testing::ElementsAre("2 2", "2 2"))
+      << OutputOf(*launcher);
 }
 
 TEST_F(WarmStartTest, ShardedModels) { ExpectTheSame(*Run("fsdp", 2), 2); }
@@ -72,13 +73,13 @@ TEST_F(WarmStartTest, CompiledFunctions) { ExpectTheSame(*Run("compiled", 1), 1)
 TEST_F(WarmStartTest, Lightning) {
   const auto launcher = Run("lightning", 2);
   ExpectTheSame(*launcher, 2);
-  EXPECT_THAT(Said(*launcher), ContainsRegex("imported by each worker itself: .*lightning"));
+  EXPECT_THAT(OutputOf(*launcher), ContainsRegex("imported by each worker itself: .*lightning"));
 }
 
 TEST_F(WarmStartTest, Accelerate) { ExpectTheSame(*Run("accelerate", 2), 2); }
 
-// Of what PyPI's packages remember in their modules of the process that imported them: what is the
-// same in each plain start is the same in each warm one, and what is another is another.
+// PyPI's packages keep state of the process in their modules. State that is the same in each plain
+// start must be the same in each warm one, and state that differs must differ.
 TEST_F(WarmStartTest, WhatModulesRememberIsThatOfAPlainStart) {
   const std::string script = "tests/compatibility/warm_kinds.py";
   const std::string folder = MakeTempDir("kinds");
@@ -103,14 +104,15 @@ TEST_F(WarmStartTest, WhatModulesRememberIsThatOfAPlainStart) {
     const auto launcher = StartCadre(
         arguments,
         {{"WARM_SCRIPT_FOLDER", folder}, {"WARM_SCRIPT_HOW", how}, {"PYTHONHASHSEED", "0"}});
-    ASSERT_EQ(launcher->Wait(2 * kPatience), 0) << Said(*launcher);
-    // What is not imported beforehand is named.
+    ASSERT_EQ(launcher->Wait(2 * kTimeout), 0) << OutputOf(*launcher);
+    // Packages that are not imported beforehand are named.
     if (how == "warm") {
-      EXPECT_THAT(Said(*launcher), ContainsRegex("imported by each worker itself: .*lightning"));
+      EXPECT_THAT(OutputOf(*launcher),
+                  ContainsRegex("imported by each worker itself: .*lightning"));
     }
   }
   const auto compared = StartProgram(python_, {script, "compare", folder});
-  EXPECT_EQ(compared->Wait(kPatience), 0) << Said(*compared);
+  EXPECT_EQ(compared->Wait(kTimeout), 0) << OutputOf(*compared);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/documented_commands.h"
 #include "tests/documentation/reader.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/documented_commands.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -56,7 +56,7 @@ TEST_F(DocumentationTest, OperatingAServer) {
                                               " --listen-peer-urls http://127.0.0.1:2380"
                                               " --listen-client-urls ",
                                               etcd, " --advertise-client-urls ", etcd)));
-  ASSERT_TRUE(running_[0]->WaitForLine("ready to serve client requests", kPatience));
+  ASSERT_TRUE(running_[0]->WaitForLine("ready to serve client requests", kTimeout));
   const std::string replica =
       absl::StrCat("cadre server --host 10.0.0.6 --token-file token --etcd ", etcd);
   Follow("docs/operating_a_server.md",
@@ -78,17 +78,14 @@ TEST_F(DocumentationTest, OperatingAServer) {
 }
 
 TEST_F(DocumentationTest, Upgrading) {
-  Follow("docs/upgrading.md",
-         {{"cadre server --host 10.0.0.5 --token-file token", "serving", {"node1"}, Until::kSpoken},
-          {"cadre server --insecure --host 10.0.0.5 --token-file token",
-           "serving",
-           {"node1"},
-           Until::kForever},
-          {"cadre agent --server 10.0.0.5 --token-file token",
-           "node node2 is in the cluster",
-           {"node2"},
-           Until::kForever},
-          {"cadre nodes --server 10.0.0.5 --token-file token", "node2"}});
+  Follow(
+      "docs/upgrading.md",
+      {{"cadre server --host 10.0.0.5 --token-file token", "serving", {"node1"}, Until::kForever},
+       {"cadre agent --server 10.0.0.5 --token-file token",
+        "node node2 is in the cluster",
+        {"node2"},
+        Until::kForever},
+       {"cadre nodes --server 10.0.0.5 --token-file token", "node2"}});
 }
 
 TEST_F(DocumentationTest, OneFileForAMachine) {
@@ -149,7 +146,7 @@ TEST_F(DocumentationTest, ACluster) {
   // As on a real machine: agents end what they started, and the command that follows says how.
   for (auto process = running_.rbegin(); process != running_.rend(); ++process) {
     (*process)->Kill(SIGTERM);
-    EXPECT_TRUE((*process)->Wait(kPatience).has_value()) << Said(**process);
+    EXPECT_TRUE((*process)->Wait(kTimeout).has_value()) << OutputOf(**process);
   }
 }
 
@@ -175,7 +172,7 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
   const std::string fails =
       "cadre run --job-name failed --rdzv-endpoint 127.0.0.1 --log-dir logs sh -c 'echo no sample; "
       "exit 3'";
-  EXPECT_EQ(On("node1", fails)->Wait(kPatience), 3);
+  EXPECT_EQ(On("node1", fails)->Wait(kTimeout), 3);
   Type({"cadre server --host 10.77.0.1 --port 29401 --token-file job.token",
         "serving at",
         {"node1"},
@@ -204,11 +201,11 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
           {standalone, "2 workers", {"node3"}, Until::kEnd, "generation 1 running"},
           {adopting, "generation 1 running", {"node3"}, Until::kForever}});
   running_.back()->Kill(SIGKILL);
-  running_.back()->Wait(kPatience);
+  running_.back()->Wait(kTimeout);
   Type({adopting, "took over 1 worker of generation 1", {"node3"}, Until::kForever});
   std::ofstream(directory_ + "/go");
-  EXPECT_EQ(running_.back()->Wait(kPatience), 0) << Said(*running_.back());
-  EXPECT_EQ(other->Wait(kPatience), 0) << Said(*other);
+  EXPECT_EQ(running_.back()->Wait(kTimeout), 0) << OutputOf(*running_.back());
+  EXPECT_EQ(other->Wait(kTimeout), 0) << OutputOf(*other);
 }
 
 // As the MNIST files are, of so many images.
@@ -237,12 +234,13 @@ TEST_F(DocumentationTest, Elasticity) {
          "print('trained', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n";
   const std::string where = "--rdzv-endpoint head --token-file job.token train.py";
   const std::vector<std::string> three = {"node1", "node2", "node3"};
-  Follow("docs/elasticity.md", {{"cadre run --nnodes 2:4 " + where, "trained 1 of 2", kTwo,
-                                 Until::kEnd, "formed: 2 nodes"},
-                                {"cadre run --nnodes 2:4 --scale-up immediately " + where,
-                                 "trained 2 of 3", three, Until::kEnd, "formed: 3 nodes"},
-                                {"cadre run --nnodes 2 --spares 1 --max-restarts 3 " + where,
-                                 "trained 1 of 2", three, Until::kEnd, "generation 1 running"}});
+  Follow(
+      "docs/elasticity.md",
+      {{"cadre run --nnodes 2:4 " + where, "trained 1 of 2", kTwo, Until::kEnd, "formed: 2 nodes"},
+       {"cadre run --nnodes 2:4 --set elastic.scale_up=immediately " + where, "trained 2 of 3",
+        three, Until::kEnd, "formed: 3 nodes"},
+       {"cadre run --nnodes 2 --set spares=1 --max-restarts 3 " + where, "trained 1 of 2", three,
+        Until::kEnd, "generation 1 running"}});
 }
 
 TEST_F(DocumentationTest, Checkpoints) {
@@ -259,7 +257,8 @@ TEST_F(DocumentationTest, Checkpoints) {
 }
 
 TEST_F(DocumentationTest, FromTorchrun) {
-  for_ = {{" ...", " --rdzv-endpoint head --settle 0s --token-file job.token train.py"}};
+  for_ = {
+      {" ...", " --rdzv-endpoint head --set rendezvous.settle=0s --token-file job.token train.py"}};
   FollowThose(CommandsInTables(Page("docs/from_torchrun.md")),
               {{"cadre run --standalone --nproc-per-node 4 train.py --epochs 10", "trained 3 of 4"},
                {"cadre run --nnodes 2 --nproc-per-node 8 --rdzv-endpoint head:29400 --token-file "

@@ -165,25 +165,32 @@ TEST(NamesTest, FlagsOfBazelsPrograms) {
   EXPECT_GT(seen, 8u);
 }
 
-// docs/faults.md says of each row which test shows it.
-TEST(NamesTest, TestCases) {
-  std::string sources;
-  for (const char* folder : kFolders) absl::StrAppend(&sources, AllText(Checkout() / folder));
+// The tables of docs/faults.md are made from the lines beside the tests.
+TEST(NamesTest, FaultsAreThoseBesideTheTests) {
+  ProcessOptions check;
+  check.argv = {(Checkout() / "tools/faults").string(), "--check"};
+  const auto process = RunToEnd(check);
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_EQ((*process)->Wait(), 0) << OutputOf(**process);
+}
+
+// tools/pictures writes the sum of a picture's text into the picture.
+TEST(NamesTest, PicturesAreOfTheTextsBesideThem) {
   size_t seen = 0;
-  for (const absl::string_view line : absl::StrSplit(Text(Checkout() / "docs/faults.md"), '\n')) {
-    const std::vector<std::string> cells = absl::StrSplit(line, '|');
-    if (cells.size() != 5) continue;
-    const std::vector<std::string> pieces = absl::StrSplit(cells[3], '`');
-    for (size_t i = 1; i < pieces.size(); i += 2) {
-      if (absl::StartsWith(pieces[i], "//")) continue;
-      ++seen;
-      // Suite.Case or Parameters/Case, each of which may end in *.
-      for (const absl::string_view part : absl::StrSplit(pieces[i], absl::ByAnyChar("*./"))) {
-        EXPECT_TRUE(absl::StrContains(sources, part)) << line;
-      }
-    }
+  for (const auto& entry : fs::directory_iterator(Checkout() / "docs/images")) {
+    fs::path picture = entry.path();
+    if (picture.extension() != ".dot") continue;
+    ++seen;
+    ProcessOptions sum;
+    sum.argv = {"sha256sum", picture.string()};
+    const auto process = RunToEnd(sum);
+    ASSERT_TRUE(process.ok()) << process.status();
+    const std::string hex = (*process)->standard_output().substr(0, 64);
+    ASSERT_EQ(hex.size(), 64u) << OutputOf(**process);
+    EXPECT_TRUE(absl::StrContains(Text(picture.replace_extension(".svg")), hex))
+        << entry.path() << " was changed since it was drawn: run tools/pictures";
   }
-  EXPECT_GT(seen, 100u);
+  EXPECT_GT(seen, 1u);
 }
 
 TEST(NamesTest, Files) {

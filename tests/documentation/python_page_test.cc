@@ -11,9 +11,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
-#include "tests/packaging/unpacked_wheel.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
+#include "tests/testing/unpacked_wheel.h"
 
 namespace cadre {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kTimeout = absl::Minutes(1);
 constexpr char kPython[] = "/usr/bin/python3";
 
 std::vector<std::string> Examples() {
@@ -63,9 +63,9 @@ class PythonPageTest : public testing::Test {
     ProcessOptions options;
     options.argv = {kPython, script};
     options.env = environment_;
-    const auto process = RunToEnd(options, kPatience);
+    const auto process = RunToEnd(options, kTimeout);
     EXPECT_OK(process);
-    EXPECT_EQ((*process)->Wait(), 0) << Said(**process);
+    EXPECT_EQ((*process)->Wait(), 0) << OutputOf(**process);
     return (*process)->standard_output();
   }
   std::string ByTwoWorkers(const std::string& script) {
@@ -79,7 +79,7 @@ class PythonPageTest : public testing::Test {
     }
     flags.insert(flags.end(), {"--", python, script});
     const auto run = StartStandalone(flags);
-    EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+    EXPECT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
     return run->standard_output();
   }
   void RunsEverywhere(const std::string& text) {

@@ -10,10 +10,10 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
-#include "tests/compatibility/documented_commands.h"
-#include "tests/compatibility/node_shell.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/documented_commands.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
+#include "tests/testing/node_shell.h"
 
 namespace cadre {
 
@@ -78,12 +78,13 @@ void Reader::Type(const Typed& typed) {
   std::vector<std::unique_ptr<Process>> processes;
   for (const std::string& node : typed.nodes) processes.push_back(On(node, command));
   for (auto& process : processes) {
-    EXPECT_TRUE(typed.goes.empty() || process->WaitForLine(typed.goes, kPatience))
-        << command << Said(*process);
+    EXPECT_TRUE(typed.goes.empty() || process->WaitForLine(typed.goes, kTimeout))
+        << command << OutputOf(*process);
   }
   if (!typed.goes.empty()) std::ofstream(directory_ + "/go");
   if (typed.until != Until::kEnd) {
-    EXPECT_TRUE(processes[0]->WaitForLine(typed.says, kPatience)) << command << Said(*processes[0]);
+    EXPECT_TRUE(processes[0]->WaitForLine(typed.says, kTimeout))
+        << command << OutputOf(*processes[0]);
   }
   std::string said;
   for (auto& process : processes) {
@@ -92,9 +93,9 @@ void Reader::Type(const Typed& typed) {
       continue;
     }
     if (typed.until == Until::kSpoken) process->Kill(SIGTERM);
-    const std::optional<int> status = process->Wait(kPatience);
+    const std::optional<int> status = process->Wait(kTimeout);
     if (typed.until == Until::kEnd) {
-      EXPECT_EQ(status, 0) << command << Said(*process);
+      EXPECT_EQ(status, 0) << command << OutputOf(*process);
     }
     absl::StrAppend(&said, process->standard_output(), process->standard_error());
   }
@@ -123,7 +124,7 @@ void Reader::FollowThose(const std::vector<std::string>& lines, const std::vecto
 
 void Reader::Validates(const std::string& yaml) {
   std::ofstream(directory_ + "/spec.yaml") << yaml;
-  EXPECT_EQ(On("node1", "cadre validate spec.yaml")->Wait(kPatience), 0) << yaml;
+  EXPECT_EQ(On("node1", "cadre validate spec.yaml")->Wait(kTimeout), 0) << yaml;
 }
 
 }  // namespace cadre

@@ -33,7 +33,7 @@ struct Typed {
 
 class Reader : public testing::Test {
  protected:
-  static constexpr absl::Duration kPatience = absl::Minutes(1);
+  static constexpr absl::Duration kTimeout = absl::Minutes(1);
 
   static void SetUpTestSuite();
   static void TearDownTestSuite();

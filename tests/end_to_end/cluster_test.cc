@@ -30,7 +30,7 @@ TEST_F(ClusterTest, AJobIsSubmittedFollowedAndReadByRank) {
   const std::string spec =
       WriteJob("talk", "2", "", "echo hello from $RANK; echo oops >&2; [ $RANK != 3 ] || exit 7");
   const auto follow = Cadre({"submit", spec, "--follow"});
-  EXPECT_EQ(follow->Wait(kPatience), 7) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 7) << OutputOf(*follow);
   EXPECT_THAT(follow->standard_output(), HasSubstr("submitted talk"));
   EXPECT_THAT(follow->standard_output(), HasSubstr("[3]: hello from 3\n"));
   EXPECT_THAT(follow->standard_error(), HasSubstr("[3]: oops\n"));
@@ -38,36 +38,38 @@ TEST_F(ClusterTest, AJobIsSubmittedFollowedAndReadByRank) {
   EXPECT_EQ(Output({"logs", "talk", "--rank=3"}), "hello from 3\n");
   EXPECT_THAT(Output({"timeline", "talk"}), HasSubstr("1"));
   // It can be submitted again once its nodes are free.
-  const absl::Time end = absl::Now() + kPatience;
+  const absl::Time end = absl::Now() + kTimeout;
   for (;;) {
     const auto again = Cadre({"submit", spec, "--follow"});
-    const std::optional<int> status = again->Wait(kPatience);
+    const std::optional<int> status = again->Wait(kTimeout);
     if (status == 7) break;
     ASSERT_THAT(again->standard_error(), HasSubstr("still leaving"));
     ASSERT_LT(absl::Now(), end);
   }
   const auto missing = Cadre({"logs", "talk", "--rank=9"});
-  EXPECT_NE(missing->Wait(kPatience), 0);
+  EXPECT_NE(missing->Wait(kTimeout), 0);
   EXPECT_THAT(missing->standard_error(), HasSubstr("has no rank 9"));
 }
 
 TEST_F(ClusterTest, LogsAreFollowedWhileTheJobRuns) {
   Submit("live", "1");
   const auto follow = Cadre({"logs", "live", "--rank=1", "--follow"});
-  EXPECT_TRUE(follow->WaitForLine("rank=1 of 2", kPatience).has_value()) << Said(*follow);
+  EXPECT_TRUE(follow->WaitForLine("rank=1 of 2", kTimeout).has_value()) << OutputOf(*follow);
   Finish("live");
-  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 0) << OutputOf(*follow);
 }
 
+// Fault (display): A worker writes control sequences for a terminal -> `cadre logs` shows them on a
+// terminal as text
 TEST_F(ClusterTest, WhatAWorkerWritesDoesNotCommandTheTerminalOfWhoReadsIt) {
   const std::string spec = WriteJob("noisy", "1", "", "printf \"\\\\033]0;mine\\\\007\\\\n\"");
   const auto follow = Cadre({"submit", spec, "--follow"});
-  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 0) << OutputOf(*follow);
   EXPECT_EQ(Output({"logs", "noisy", "--rank=0"}), "\x1b]0;mine\x07\n");
   const auto on_terminal = [this](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {Server(), "--token-file=" + Token()});
     const auto command = StartCadre(arguments, {}, /*terminal=*/true);
-    EXPECT_EQ(command->Wait(kPatience), 0) << Said(*command);
+    EXPECT_EQ(command->Wait(kTimeout), 0) << OutputOf(*command);
     return command->standard_output();
   };
   EXPECT_THAT(on_terminal({"logs", "noisy", "--rank=0"}), HasSubstr("\\x1b]0;mine\\x07"));
@@ -82,35 +84,38 @@ TEST_F(ClusterTest, LogsOfEachLifeOfAJobThatCrashes_AndWhatCannotBeRead) {
       absl::StrCat("echo life $CADRE_GENERATION; [ $RANK = 0 ] || { touch ", up,
                    "; exec sleep 1000; }; until [ -e ", up, " ]; do sleep 0.02; done; exit 1"));
   const auto follow = Cadre({"submit", spec, "--follow"});
-  EXPECT_EQ(follow->Wait(kPatience), 1) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 1) << OutputOf(*follow);
   EXPECT_EQ(Output({"logs", "loop", "--rank=0"}), "life 3\n");
   EXPECT_EQ(Output({"logs", "loop", "--rank=0", "--generation=previous"}), "life 2\n");
   EXPECT_EQ(Output({"logs", "loop", "--rank=1", "--generation=1"}), "life 1\n");
   const auto none = Cadre({"logs", "loop", "--generation=4"});
-  EXPECT_EQ(none->Wait(kPatience), 1);
+  EXPECT_EQ(none->Wait(kTimeout), 1);
   EXPECT_THAT(none->standard_error(), HasSubstr("has no generation 4; it has 1 to 3"));
   // In the place of its output there is something that is no file.
   const std::string file = directory_ + "/logs/loop/generation_3/rank_0/stdout.log";
   std::filesystem::remove(file);
   std::filesystem::create_directory(file);
   const auto refused = Cadre({"logs", "loop"});
-  EXPECT_EQ(refused->Wait(kPatience), 1) << Said(*refused);
+  EXPECT_EQ(refused->Wait(kTimeout), 1) << OutputOf(*refused);
   EXPECT_THAT(refused->standard_output(), HasSubstr("[1]: life 3\n"));
   EXPECT_THAT(refused->standard_error(),
               HasSubstr("cannot show the standard output of rank 0 in generation 3"));
 }
 
+// Fault (queue): A machine has no cgroup v2, no controllers there, or other processes in the
+// agent's cgroup -> Jobs run; `cadre doctor` and the agent's log say which limits are not enforced
 TEST_F(ClusterTest, TheDoctorSaysWhatJobsAreHeldTo_AndAWorkerOpensNoGpuThatIsNotItsOwn) {
   const auto doctor = Cadre({"doctor", "--output=json"}, /*client=*/false);
-  ASSERT_TRUE(doctor->Wait(kPatience).has_value());
+  ASSERT_TRUE(doctor->Wait(kTimeout).has_value());
   const auto rows = nlohmann::json::parse(doctor->standard_output(), nullptr, false);
-  ASSERT_TRUE(rows.is_array()) << Said(*doctor);
+  ASSERT_TRUE(rows.is_array()) << OutputOf(*doctor);
   std::map<std::string, nlohmann::json> found;
   for (const nlohmann::json& row : rows) found[row["what"]] = row;
   for (const char* what : {"memory of jobs", "processes of jobs", "GPUs of jobs"}) {
-    ASSERT_EQ(found.count(what), 1u) << Said(*doctor);
+    ASSERT_EQ(found.count(what), 1u) << OutputOf(*doctor);
     EXPECT_THAT(found[what]["text"].get<std::string>(),
-                HasSubstr(found[what]["verdict"] == "ok" ? "an agent of root" : "not contained: "));
+                HasSubstr(found[what]["verdict"] == "ok" ? "an agent that runs as root"
+                                                         : "cannot be limited: "));
   }
   if (geteuid() != 0) GTEST_SKIP() << "only agents of root contain their jobs";
   if (found["GPUs of jobs"]["verdict"] != "ok") GTEST_SKIP() << found["GPUs of jobs"]["text"];
@@ -119,7 +124,7 @@ TEST_F(ClusterTest, TheDoctorSaysWhatJobsAreHeldTo_AndAWorkerOpensNoGpuThatIsNot
   ASSERT_EQ(mknod(gpu.c_str(), S_IFCHR | 0666, makedev(195, 0)), 0);
   const std::string spec = WriteJob("opens", "1", "", absl::StrCat("(: <", gpu, ") 2>&1; exit 0"));
   const auto follow = Cadre({"submit", spec, "--follow"});
-  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 0) << OutputOf(*follow);
   EXPECT_THAT(Output({"logs", "opens", "--rank=1"}), HasSubstr("Operation not permitted"));
 }
 
@@ -159,7 +164,7 @@ TEST_F(ClusterTest, ADrainedNodeTakesNothingNewAndPriorityComesBeforeAge) {
   // Of what a drained node runs nothing is taken.
   EXPECT_EQ(Status("wide")["phase"], "RUNNING");
   const auto unknown = Cadre({"drain", "n7"});
-  EXPECT_NE(unknown->Wait(kPatience), 0);
+  EXPECT_NE(unknown->Wait(kTimeout), 0);
   EXPECT_THAT(unknown->standard_error(), HasSubstr("no node n7"));
 }
 
@@ -177,13 +182,15 @@ TEST_F(ClusterTest, AnElasticJobIsShrunkAndGrowsAgain) {
   AwaitPhase("elastic", "SUCCEEDED");
 }
 
+// Fault (queue): The server is killed while jobs wait and run in a cluster -> The queue, placements
+// and drains are still there, and running jobs keep their generation
 TEST_F(ClusterTest, KilledServer_TheQueueIsStillThereAndRunningJobsGoOn) {
   Submit("runs", "2");
   AwaitRunning("runs", 2);
   Submit("waits", "3");
   EXPECT_EQ(Status("waits")["phase"], "QUEUED");
   server_->Kill(SIGKILL);
-  EXPECT_EQ(server_->Wait(kPatience), 128 + SIGKILL);
+  EXPECT_EQ(server_->Wait(kTimeout), 128 + SIGKILL);
   StartServer();
   for (const auto& agent : agents_) AwaitIn(*agent);
   EXPECT_EQ(Status("waits")["phase"], "QUEUED");
@@ -194,11 +201,13 @@ TEST_F(ClusterTest, KilledServer_TheQueueIsStillThereAndRunningJobsGoOn) {
   AwaitRunning("waits", 3);
 }
 
+// Fault (queue): A cluster's agent is killed -> Its workers end, and the job runs in its next
+// generation when the agent is back; the agent's next start removes its files in `/tmp`
 TEST_F(ClusterTest, KilledAgent_ItsWorkersGoWithItAndTheJobComesBack) {
   Submit("job", "3", "restart: {max: 3}\n");
   AwaitRunning("job", 3);
   agents_.back()->Kill(SIGKILL);
-  EXPECT_EQ(agents_.back()->Wait(kPatience), 128 + SIGKILL);
+  EXPECT_EQ(agents_.back()->Wait(kTimeout), 128 + SIGKILL);
   agents_.pop_back();
   Await("job", "in its next generation",
         [](const nlohmann::json& status) { return status["phase"] == "GATHERING"; });
@@ -208,6 +217,8 @@ TEST_F(ClusterTest, KilledAgent_ItsWorkersGoWithItAndTheJobComesBack) {
   EXPECT_EQ(Status("job")["generation"], "2");
 }
 
+// Fault (queue): The agent of a submitted job's node is told to end -> Another node takes its
+// place, and no restart is counted
 TEST_F(ClusterTest, AnAgentThatIsToldToEnd_ItsJobsGoOnElsewhereAndItTakesNothingNew) {
   // Its workers take their time to stop.
   const std::string spec =
@@ -218,10 +229,11 @@ TEST_F(ClusterTest, AnAgentThatIsToldToEnd_ItsJobsGoOnElsewhereAndItTakesNothing
   const std::string node = Status("job")["nodes"][0]["name"];
   const auto agent = agents_.begin() + (node.back() - '0');
   (*agent)->Kill(SIGTERM);
-  ASSERT_TRUE((*agent)->WaitForLine("ending 1 launchers", kPatience).has_value()) << Said(**agent);
+  ASSERT_TRUE((*agent)->WaitForLine("ending 1 launchers", kTimeout).has_value())
+      << OutputOf(**agent);
   Submit("next", "1");
   AwaitRunning("next", 1);
-  EXPECT_EQ((*agent)->Wait(kPatience), 0) << Said(**agent);
+  EXPECT_EQ((*agent)->Wait(kTimeout), 0) << OutputOf(**agent);
   agents_.erase(agent);
   AwaitRunning("job", 1);
   EXPECT_NE(Status("job")["nodes"][0]["name"], node);
@@ -265,7 +277,7 @@ TEST_F(ClusterTest, AJobThatNoNodeCanBeginFailsAndSaysWhy) {
   std::ofstream(path) << "name: lost\nnodes: 1\nworkers_per_node: 2\nworking_dir: " << directory_
                       << "/nowhere\ncommand: [/bin/true]\n";
   const auto follow = Cadre({"submit", path, "--follow"});
-  EXPECT_EQ(follow->Wait(kPatience), 75) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 75) << OutputOf(*follow);
   const std::string why = WhyOf("lost");
   EXPECT_THAT(why, HasSubstr("no node is left for it"));
   // However long the path is.
@@ -275,12 +287,13 @@ TEST_F(ClusterTest, AJobThatNoNodeCanBeginFailsAndSaysWhy) {
 
 TEST_F(ClusterTest, InterruptedFollow_TheJobGoesOnAndHowToReachItIsSaid) {
   const auto follow = Cadre({"submit", WriteJob("job", "1"), "--follow"});
-  ASSERT_TRUE(follow->WaitForLine("rank=1 of 2", kPatience).has_value()) << Said(*follow);
+  ASSERT_TRUE(follow->WaitForLine("rank=1 of 2", kTimeout).has_value()) << OutputOf(*follow);
   follow->Kill(SIGINT);
-  EXPECT_EQ(follow->Wait(kPatience), 130) << Said(*follow);
-  EXPECT_THAT(follow->standard_error(),
-              HasSubstr("cadre: job job goes on; 'cadre logs job --follow' shows it again, 'cadre "
-                        "cancel job' ends it\n"));
+  EXPECT_EQ(follow->Wait(kTimeout), 130) << OutputOf(*follow);
+  EXPECT_THAT(
+      follow->standard_error(),
+      HasSubstr("cadre: job job continues; 'cadre logs job --follow' shows it again, 'cadre "
+                "cancel job' ends it\n"));
   AwaitRunning("job", 1);
   Finish("job");
   AwaitPhase("job", "SUCCEEDED");
@@ -289,7 +302,7 @@ TEST_F(ClusterTest, InterruptedFollow_TheJobGoesOnAndHowToReachItIsSaid) {
 TEST_F(ClusterTest, ANodesNameFollowsOneRule) {
   for (const std::string name : {"", "a b", "N1"}) {
     const auto agent = Cadre({"agent", "--node-name=" + name, "--cpus=1", "--gpus=0"});
-    EXPECT_EQ(agent->Wait(kPatience), 69) << Said(*agent);
+    EXPECT_EQ(agent->Wait(kTimeout), 69) << OutputOf(*agent);
     EXPECT_THAT(agent->standard_error(), HasSubstr("node name"));
   }
 }
@@ -304,17 +317,17 @@ TEST_F(ClusterTest, WhatCannotRunIsSaid) {
   const int nobody = FreePort();
   const auto status = Cadre(
       {"status", absl::StrCat("--server=127.0.0.1:", nobody), "--token-file=" + Token()}, false);
-  EXPECT_EQ(status->Wait(kPatience), 69);
+  EXPECT_EQ(status->Wait(kTimeout), 69);
   EXPECT_EQ(status->standard_error(),
             absl::StrCat("cadre: cannot reach 127.0.0.1:", nobody,
-                         ": connection refused; is 'cadre server' running there? --server names "
-                         "another one; jobs of 'cadre run --standalone' have none, and need none: "
-                         "'status', 'why' and 'logs' find them on their machine\n"));
+                         ": connection refused; is 'cadre server' running there? Name another "
+                         "server with --server. A job of 'cadre run --standalone' has no server: "
+                         "run 'cadre status', 'why' or 'logs' on its machine\n"));
   const auto no_spec = Cadre({"submit", Token()});
-  EXPECT_EQ(no_spec->Wait(kPatience), 65) << Said(*no_spec);
+  EXPECT_EQ(no_spec->Wait(kTimeout), 65) << OutputOf(*no_spec);
   const auto follow =
       Cadre({"submit", WriteJob("absent", "1", "", "exec /no/such/program"), "--follow"});
-  EXPECT_EQ(follow->Wait(kPatience), 127) << Said(*follow);
+  EXPECT_EQ(follow->Wait(kTimeout), 127) << OutputOf(*follow);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ using ::testing::HasSubstr;
 
 using ClusterTokensTest = ServedCluster;
 
+// Fault (access): A user's or launcher's token is used for another user's job or another allocation
+// -> The call is refused
 TEST_F(ClusterTokensTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
   const std::string own = getpwuid(geteuid())->pw_name;
   const auto token = [&](const std::string& user) {
@@ -27,7 +29,7 @@ TEST_F(ClusterTokensTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
         "token", "new", path, "--user=" + user, "--token-file=" + Token(), Server()};
     if (user == "root") make.push_back("--allow-root");
     const auto made = Cadre(make, false);
-    EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+    EXPECT_EQ(made->Wait(kTimeout), 0) << OutputOf(*made);
     return "--token-file=" + path;
   };
   const std::string mine = token(own), bobs = token("bob");
@@ -35,11 +37,11 @@ TEST_F(ClusterTokensTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
     arguments.push_back(Server());
     arguments.push_back(whose);
     auto command = Cadre(arguments, false);
-    command->Wait(kPatience);
+    command->Wait(kTimeout);
     return command;
   };
   EXPECT_THAT(as(bobs, {"submit", WriteJob("job", "1")})->standard_error(),
-              HasSubstr("this is the token of user bob, which submits jobs of that user alone"));
+              HasSubstr("this is the token of user bob, which may submit jobs of that user only"));
   EXPECT_THAT(as(mine, {"submit", WriteJob("job", "1")})->standard_output(),
               HasSubstr("submitted job"));
   AwaitRunning("job", 1);
@@ -50,9 +52,9 @@ TEST_F(ClusterTokensTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
   EXPECT_THAT(as(mine, {"stacks", "job"})->standard_output(),
               HasSubstr("job job, generation 1, 2 ranks"));
   EXPECT_THAT(as(bobs, {"status"})->standard_output(), HasSubstr("job"));
-  EXPECT_THAT(as(mine, {"drain", "n0"})->standard_error(), HasSubstr("drains no node"));
+  EXPECT_THAT(as(mine, {"drain", "n0"})->standard_error(), HasSubstr("may not drain a node"));
   EXPECT_THAT(as(mine, {"agent", "--node-name=n9"})->standard_error(),
-              HasSubstr("adds no node to the cluster"));
+              HasSubstr("may not add a node to the cluster"));
   EXPECT_EQ(Status("job")["phase"], "RUNNING");
   EXPECT_THAT(as(mine, {"logs", "job", "--rank=0"})->standard_output(), HasSubstr("rank=0 of 2"));
   EXPECT_THAT(as(mine, {"cancel", "job"})->standard_output(), HasSubstr("cancelling job"));
@@ -63,18 +65,18 @@ TEST_F(ClusterTokensTest, TokensOfRootAndOfUnknownUsersAreNotMadeInSilence) {
   const std::string path = directory_ + "/user.token";
   const auto make = [&](const std::string& user) {
     auto made = Cadre({"token", "new", path, "--user=" + user}, /*client=*/true);
-    made->Wait(kPatience);
+    made->Wait(kTimeout);
     return made;
   };
   const auto roots = make("root");
-  EXPECT_EQ(roots->Wait(kPatience), 64);
+  EXPECT_EQ(roots->Wait(kTimeout), 64);
   EXPECT_THAT(roots->standard_error(), HasSubstr("add --allow-root if that is meant"));
   EXPECT_FALSE(std::filesystem::exists(path));
   const auto unknown = make("no.such.user");
-  EXPECT_EQ(unknown->Wait(kPatience), 0) << Said(*unknown);
+  EXPECT_EQ(unknown->Wait(kTimeout), 0) << OutputOf(*unknown);
   EXPECT_EQ(unknown->standard_error(),
-            "cadre: --user no.such.user: this machine has no user no.such.user; the token is good "
-            "where the nodes have that user\n");
+            "cadre: --user no.such.user: this machine has no user no.such.user; the token works "
+            "on nodes that have that user\n");
   EXPECT_TRUE(std::filesystem::exists(path));
 }
 
@@ -84,38 +86,41 @@ TEST_F(ClusterTokensTest, AUsersTokenIsForOneStateOfTheServerAndIsMadeAnew) {
     std::vector<std::string> arguments = {"token", "new", path, "--user=nobody"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     auto made = Cadre(arguments);
-    made->Wait(kPatience);
+    made->Wait(kTimeout);
     return made;
   };
   const auto status = [&] {
     auto asked = Cadre({"status", Server(), "--token-file=" + path}, /*client=*/false);
-    asked->Wait(kPatience);
+    asked->Wait(kTimeout);
     return asked;
   };
   EXPECT_THAT(make({"--days=0"})->standard_error(),
               HasSubstr("--days: expected a number from 1 to 3650, got '0'"));
   EXPECT_THAT(make({})->standard_output(), HasSubstr(path + ": of user nobody, until 20"));
-  EXPECT_EQ(status()->Wait(kPatience), 0) << Said(*status());
+  EXPECT_EQ(status()->Wait(kTimeout), 0) << OutputOf(*status());
   server_->Kill(SIGKILL);
-  server_->Wait(kPatience);
+  server_->Wait(kTimeout);
   const auto unanswered = make({"--force"});
-  EXPECT_EQ(unanswered->Wait(kPatience), 69);
-  EXPECT_THAT(unanswered->standard_error(),
-              HasSubstr("a token is made for the state that a server has, and it cannot be asked"));
+  EXPECT_EQ(unanswered->Wait(kTimeout), 69);
+  EXPECT_THAT(
+      unanswered->standard_error(),
+      HasSubstr("a token is valid for the state of one server, and that server cannot be asked"));
   std::filesystem::remove_all(directory_ + "/state");
   StartServer();
   const auto refused = status();
-  EXPECT_EQ(refused->Wait(kPatience), 69) << Said(*refused);
+  EXPECT_EQ(refused->Wait(kTimeout), 69) << OutputOf(*refused);
   EXPECT_THAT(refused->standard_error(), HasSubstr("before this one lost its state; make a new "
                                                    "one where the cluster's token is"));
-  EXPECT_EQ(make({"--force", "--days=1"})->Wait(kPatience), 0);
-  EXPECT_EQ(status()->Wait(kPatience), 0) << Said(*status());
+  EXPECT_EQ(make({"--force", "--days=1"})->Wait(kTimeout), 0);
+  EXPECT_EQ(status()->Wait(kTimeout), 0) << OutputOf(*status());
 }
 
+// Fault (access): A read-only token is used for a change or for a job's output -> The call is
+// refused
 TEST_F(ClusterTokensTest, AReadOnlyTokenShowsWhatRunsAndDoesNothing) {
   const std::string path = directory_ + "/read.token";
   const auto made = Cadre({"token", "new", path, "--read-only", "--days=365"});
-  EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+  EXPECT_EQ(made->Wait(kTimeout), 0) << OutputOf(*made);
   EXPECT_THAT(made->standard_output(), HasSubstr(path + ": read-only, until 20"));
   Submit("job", "1");
   AwaitRunning("job", 1);
@@ -123,7 +128,7 @@ TEST_F(ClusterTokensTest, AReadOnlyTokenShowsWhatRunsAndDoesNothing) {
     arguments.push_back(Server());
     arguments.push_back("--token-file=" + path);
     auto command = Cadre(arguments, /*client=*/false);
-    command->Wait(kPatience);
+    command->Wait(kTimeout);
     return command;
   };
   for (const char* command : {"status", "nodes"}) {
@@ -131,7 +136,7 @@ TEST_F(ClusterTokensTest, AReadOnlyTokenShowsWhatRunsAndDoesNothing) {
   }
   for (const char* command : {"status", "why", "timeline"}) {
     const auto shown = as_reader({command, "job"});
-    EXPECT_EQ(shown->Wait(kPatience), 0) << command << Said(*shown);
+    EXPECT_EQ(shown->Wait(kTimeout), 0) << command << OutputOf(*shown);
   }
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{"cancel", "job"},
@@ -152,7 +157,7 @@ TEST_F(ClusterTokensTest, AJobOfCadreRunIsWhoseTokenBeganIt) {
   const auto token = [&](const std::string& user) {
     const std::string path = absl::StrCat(directory_, "/", user, ".token");
     const auto made = Cadre({"token", "new", path, "--user=" + user});
-    EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+    EXPECT_EQ(made->Wait(kTimeout), 0) << OutputOf(*made);
     return "--token-file=" + path;
   };
   const std::string anns = token("ann"), bobs = token("bob");
@@ -166,20 +171,20 @@ TEST_F(ClusterTokensTest, AJobOfCadreRunIsWhoseTokenBeganIt) {
     arguments.push_back(Server());
     arguments.push_back(whose);
     auto command = Cadre(arguments, /*client=*/false);
-    command->Wait(kPatience);
+    command->Wait(kTimeout);
     return command;
   };
   const auto first = run(anns);
-  ASSERT_TRUE(first->WaitForLine("up", kPatience).has_value()) << Said(*first);
+  ASSERT_TRUE(first->WaitForLine("up", kTimeout).has_value()) << OutputOf(*first);
   EXPECT_THAT(as(bobs, {"cancel", "mine"})->standard_error(),
               HasSubstr("the job is ann's, and this is the token of user bob"));
   EXPECT_THAT(as(bobs, {"stacks", "mine"})->standard_error(), HasSubstr("the job is ann's"));
   const auto second = run(bobs);
-  EXPECT_EQ(second->Wait(kPatience), 69) << Said(*second);
+  EXPECT_EQ(second->Wait(kTimeout), 69) << OutputOf(*second);
   EXPECT_THAT(second->standard_error(),
               HasSubstr("job mine is ann's, and this is the token of user bob; take another name"));
   Finish("mine");
-  EXPECT_EQ(first->Wait(kPatience), 0) << Said(*first);
+  EXPECT_EQ(first->Wait(kTimeout), 0) << OutputOf(*first);
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/end_to_end/training_ledger.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -25,6 +25,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
+// Fault (in place): A worker is killed, with `--in-place` -> The other workers keep their processes
+// and repeat at most one step; only the missing worker is started
 TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
   constexpr int kEpochs = 2;
   const std::string ledgers = MakeTempDir("ledgers");
@@ -34,11 +36,11 @@ TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
                                       ledgers, kEpochs));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 1, 4) >= 10 && Pids(entries, 1).size() == 4;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), 1);
   const MonoTime killed = MonoNow();
   ASSERT_EQ(kill(before.at(2), SIGKILL), 0);
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
 
   const std::vector<Entry> entries = ReadLedgers(ledgers);
   const std::map<int, pid_t> after = Pids(entries, 2);
@@ -48,7 +50,7 @@ TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
   EXPECT_LE(RepeatedSteps(entries).size(), 1u);
   ExpectEachSampleOnce(entries, kEpochs);
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 4 ranks"));
-  EXPECT_THAT(Said(*run), AllOf(HasSubstr("4, 3 in place"), HasSubstr("SIGKILL")));
+  EXPECT_THAT(OutputOf(*run), AllOf(HasSubstr("4, 3 in place"), HasSubstr("SIGKILL")));
   // What a process writes is found under each generation in which it was.
   EXPECT_EQ(std::filesystem::read_symlink(logs + "/j/generation_2/rank_1"),
             "../generation_1/rank_1");
@@ -59,25 +61,27 @@ TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
   EXPECT_LT(took, absl::Minutes(1));
 }
 
+// Fault (in place): Several workers die at once, with `--in-place` -> The other workers keep their
+// processes and go on
 TEST(InPlaceTest, TwoWorkersAtOnce_ThenTheFirst_TheOthersGoOn) {
   constexpr int kEpochs = 2;
   const std::string ledgers = MakeTempDir("ledgers");
   auto run = StartStandalone(Training({"--nproc-per-node", "4"}, ledgers, kEpochs));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 1, 4) >= 10 && Pids(entries, 1).size() == 4;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), 1);
   kill(before.at(1), SIGKILL);
   kill(before.at(3), SIGKILL);
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 2, 4) >= 3 && Pids(entries, 2).size() == 4;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const std::map<int, pid_t> second = Pids(ReadLedgers(ledgers), 2);
   EXPECT_EQ(second.at(0), before.at(0));
   EXPECT_EQ(second.at(2), before.at(2));
   // Rank 0 itself: its state comes from one of the others.
   kill(second.at(0), SIGKILL);
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
 
   const std::vector<Entry> entries = ReadLedgers(ledgers);
   const std::map<int, pid_t> third = Pids(entries, 3);
@@ -88,6 +92,8 @@ TEST(InPlaceTest, TwoWorkersAtOnce_ThenTheFirst_TheOthersGoOn) {
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 4 ranks"));
 }
 
+// Fault (in place): A replacement worker hangs before it takes part, with `--in-place` -> It is
+// named after `timeouts.start`, or when a rank that waits for it gives up, and replaced
 TEST(InPlaceTest, AWorkerThatIsStartedAnewHangs_ItIsNamedAndReplaced) {
   const std::string ledgers = MakeTempDir("ledgers"), marks = MakeTempDir("marks");
   // The first that is started after there is a mark takes it, and hangs.
@@ -98,25 +104,26 @@ TEST(InPlaceTest, AWorkerThatIsStartedAnewHangs_ItIsNamedAndReplaced) {
                100000, {"/bin/sh", "-c", hang, "sh"}));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 1, 3) >= 3 && Pids(entries, 1).size() == 3;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), 1);
   std::filesystem::create_directory(marks + "/next");
   ASSERT_EQ(kill(before.at(2), SIGKILL), 0);
   const auto said = run->WaitForLine("stopping generation 2", kTraining);
-  ASSERT_TRUE(said.has_value()) << Said(*run);
-  EXPECT_THAT(*said,
-              AllOf(HasSubstr("rank 2 (local rank 2) on "),
-                    HasSubstr("the others wait for it, and it has not said that it takes part"),
-                    HasSubstr("generation_2/rank_2")));
+  ASSERT_TRUE(said.has_value()) << OutputOf(*run);
+  EXPECT_THAT(*said, AllOf(HasSubstr("rank 2 (local rank 2) on "),
+                           HasSubstr("the others wait for it, and it has not rejoined"),
+                           HasSubstr("generation_2/rank_2")));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 3, 3) >= 1 && Pids(entries, 3).size() == 3;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const std::map<int, pid_t> after = Pids(ReadLedgers(ledgers), 3);
   for (const int rank : {0, 1}) EXPECT_EQ(after.at(rank), before.at(rank)) << rank;
   run->Kill(SIGINT);
-  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_EQ(run->Wait(), 130) << OutputOf(*run);
 }
 
+// Fault (in place): A node is lost and returns, with `--in-place` -> The world shrinks and grows,
+// and each sample of an epoch is seen once
 TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
   constexpr int kEpochs = 4;
   const int port = FreePort();
@@ -135,7 +142,8 @@ TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
   }));
   const std::map<int, pid_t> first = Pids(ReadLedgers(ledgers), 1);
   for (auto& node : nodes) {
-    ASSERT_TRUE(node->WaitForLine("generation 1 running", kTraining).has_value()) << Said(*node);
+    ASSERT_TRUE(node->WaitForLine("generation 1 running", kTraining).has_value())
+        << OutputOf(*node);
   }
   const size_t victim = FirstThatDoesNotServe(nodes);
   const MonoTime killed = MonoNow();
@@ -144,7 +152,7 @@ TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
       AwaitLedger(ledgers, [](const auto& entries) { return DoneSteps(entries, 2, 3) >= 5; }));
   const std::map<int, pid_t> second = Pids(ReadLedgers(ledgers), 2);
   nodes[victim] = start(static_cast<int>(victim));
-  for (auto& node : nodes) ASSERT_EQ(node->Wait(kTraining), 0) << Said(*node);
+  for (auto& node : nodes) ASSERT_EQ(node->Wait(kTraining), 0) << OutputOf(*node);
 
   const std::vector<Entry> entries = ReadLedgers(ledgers);
   const auto processes = [](const std::map<int, pid_t>& pids) {
@@ -193,6 +201,8 @@ pid_t AwaitStandby(const std::string& ledgers) {
   return pid;
 }
 
+// Fault (in place): A worker is killed while a standby process waits -> The standby process, which
+// is already started, takes its place; it ends with the job
 TEST(InPlaceTest, AProcessThatStandsBy_TakesThePlaceOfOneThatIsKilled) {
   const std::string ledgers = MakeTempDir("ledgers");
   // Longer than anybody waits.
@@ -203,16 +213,16 @@ TEST(InPlaceTest, AProcessThatStandsBy_TakesThePlaceOfOneThatIsKilled) {
   for (; generation <= 3 && !taken; ++generation) {
     ASSERT_TRUE(AwaitLedger(ledgers, [generation](const auto& entries) {
       return DoneSteps(entries, generation, 4) >= 3 && Pids(entries, generation).size() == 4;
-    })) << Said(*run);
+    })) << OutputOf(*run);
     const pid_t standby = AwaitStandby(ledgers);
-    ASSERT_NE(standby, 0) << Said(*run);
+    ASSERT_NE(standby, 0) << OutputOf(*run);
     const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), generation);
     const MonoTime killed = MonoNow();
     kill(before.at(2), SIGKILL);
     ASSERT_TRUE(AwaitLedger(ledgers, [generation](const auto& entries) {
       return DoneSteps(entries, generation + 1, 4) >= 1 &&
              Pids(entries, generation + 1).size() == 4;
-    })) << Said(*run);
+    })) << OutputOf(*run);
     const std::vector<Entry> entries = ReadLedgers(ledgers);
     const std::map<int, pid_t> after = Pids(entries, generation + 1);
     for (const int rank : {0, 1, 3}) EXPECT_EQ(after.at(rank), before.at(rank)) << rank;
@@ -222,76 +232,84 @@ TEST(InPlaceTest, AProcessThatStandsBy_TakesThePlaceOfOneThatIsKilled) {
            taken ? "" : ", with a new process",
            absl::FormatDuration(FirstStepAfter(entries, generation + 1, killed)).c_str());
   }
-  EXPECT_TRUE(taken) << Said(*run);
+  EXPECT_TRUE(taken) << OutputOf(*run);
   EXPECT_LE(RepeatedSteps(ReadLedgers(ledgers)).size(), static_cast<size_t>(generation - 1));
   // The next one goes with the job.
   const pid_t next = AwaitStandby(ledgers);
   EXPECT_NE(next, 0);
   run->Kill(SIGINT);
-  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_EQ(run->Wait(), 130) << OutputOf(*run);
   EXPECT_TRUE(WaitGone(next, absl::Seconds(20)));
 }
 
+// Fault (in place): A standby process dies -> The launcher reports it; the next lost worker is
+// started from scratch, and that generation gets another standby process
 TEST(InPlaceTest, AProcessThatStandsByDies_IsSaid_AndTheNextGenerationHasAnother) {
   const std::string ledgers = MakeTempDir("ledgers");
   auto run = StartStandalone(Training({"--nproc-per-node", "2"}, ledgers, 100000));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 1, 2) >= 3 && Pids(entries, 1).size() == 2;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const pid_t standby = AwaitStandby(ledgers);
-  ASSERT_NE(standby, 0) << Said(*run);
+  ASSERT_NE(standby, 0) << OutputOf(*run);
   ASSERT_EQ(kill(standby, SIGKILL), 0);
-  const auto said = run->WaitForLine("stood by for a worker that is lost", kTraining);
-  ASSERT_TRUE(said.has_value()) << Said(*run);
+  const auto said =
+      run->WaitForLine("a standby process, which would replace a lost worker", kTraining);
+  ASSERT_TRUE(said.has_value()) << OutputOf(*run);
   EXPECT_THAT(*said, HasSubstr("SIGKILL"));
   // No worker noticed, and the one that is lost next has nobody to take its place at once.
   const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), 1);
   ASSERT_EQ(kill(before.at(1), SIGKILL), 0);
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 2, 2) >= 1 && Pids(entries, 2).size() == 2;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   const std::map<int, pid_t> after = Pids(ReadLedgers(ledgers), 2);
   EXPECT_EQ(after.at(0), before.at(0));
   EXPECT_NE(after.at(1), standby);
-  EXPECT_NE(AwaitStandby(ledgers), 0) << Said(*run);
+  EXPECT_NE(AwaitStandby(ledgers), 0) << OutputOf(*run);
   run->Kill(SIGINT);
-  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_EQ(run->Wait(), 130) << OutputOf(*run);
 }
 
+// Fault (in place): A program does not support standby processes -> The launcher says so once, and
+// lost workers are started from scratch
 TEST(InPlaceTest, AProgramThatCannotStandBy_IsSaidOnce_AndWorkersAreStartedAnew) {
   const std::string ledgers = MakeTempDir("ledgers");
   const std::string logs = MakeTempDir("logs");
   auto run = StartStandalone(
       Training({"--nproc-per-node", "2", "--log-dir", logs, "--job-name", "j"}, ledgers, 100000,
                {"/bin/sh", "-c", R"([ -z "$CADRE_STANDS_BY" ] || exit 3; exec "$@")", "sh"}));
-  const auto said = run->WaitForLine("stood by", kTraining);
-  ASSERT_TRUE(said.has_value()) << Said(*run);
+  const auto said = run->WaitForLine("a standby process", kTraining);
+  ASSERT_TRUE(said.has_value()) << OutputOf(*run);
   EXPECT_THAT(*said, AllOf(HasSubstr("exited with status 3"), HasSubstr("/generation_1/standby_0"),
-                           HasSubstr("--standby no")));
+                           HasSubstr("--set restart.standby=false")));
   kill(Pids(ReadLedgers(ledgers), 1).at(1), SIGKILL);
   EXPECT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 2, 2) >= 1 && Pids(entries, 2).size() == 2;
-  })) << Said(*run);
+  })) << OutputOf(*run);
   run->Kill(SIGINT);
-  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_EQ(run->Wait(), 130) << OutputOf(*run);
 }
 
 // A program that does not take part is restarted as a whole.
+//
+// Fault (in place): A worker dies and the program does not support rejoining, with `--in-place` ->
+// The whole job is restarted
 TEST(InPlaceTest, AProgramThatCannotRejoin_IsStartedAnew) {
   auto run =
       StartStandalone({"--nproc-per-node", "2", "--max-restarts", "1", "--in-place", "--", kProbe});
   const auto first = NextProbes(*run, 2);
-  ASSERT_THAT(first, SizeIs(2)) << Said(*run);
+  ASSERT_THAT(first, SizeIs(2)) << OutputOf(*run);
   kill(first[1].pid, SIGKILL);
   const auto second = NextProbes(*run, 2);
-  ASSERT_THAT(second, SizeIs(2)) << Said(*run);
+  ASSERT_THAT(second, SizeIs(2)) << OutputOf(*run);
   for (const ProbeLine& probe : second) {
     EXPECT_EQ(probe.generation, 2);
     EXPECT_NE(probe.pid, first[0].pid);
     EXPECT_NE(probe.pid, first[1].pid);
   }
   run->Kill(SIGINT);
-  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_EQ(run->Wait(), 130) << OutputOf(*run);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What workers print, on its way through the launcher to a terminal, a pipe and files.
+// Tests that the output of workers comes through the launcher to a terminal, a pipe and files.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/screen.h"
 
 namespace cadre {
@@ -24,9 +24,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Two loops, one within the other, each with a bar, byte for byte as tqdm writes them: what moves
-// the cursor is a write of its own. Where a named pipe go_RANK is in the directory $1 it waits for
-// a line in that with both bars drawn.
+// Two loops, one within the other, each with a bar, byte for byte as tqdm writes them: each text
+// that moves the cursor is written by itself. If a named pipe go_RANK exists in the directory $1,
+// the program waits for a line from it while both bars are drawn.
 constexpr char kBars[] = R"(
   up() { printf '\033[A' >&2; }
   outer() { printf '\r训练 %d/2 |\033[32m%0150d\033[0m|' $1 0 >&2; }
@@ -45,7 +45,7 @@ constexpr char kBars[] = R"(
 
 class Terminal : public testing::TestWithParam<std::pair<int, int>> {
  protected:
-  // Whether it looks like that within a while.
+  // Waits, for a limited time, until the screen looks as wanted.
   bool Shows(Process& run, Screen& screen, const std::function<bool()>& looks) {
     const absl::Time end = absl::Now() + absl::Seconds(30);
     while (absl::Now() < end) {
@@ -59,6 +59,8 @@ class Terminal : public testing::TestWithParam<std::pair<int, int>> {
   size_t seen_ = 0;
 };
 
+// Fault (display): A program draws nested progress bars on terminals of 60 to 200 columns that are
+// resized -> Each bar has one row, cut to the width, and no remnants are left
 TEST_P(Terminal, BarsWithinBars_AreARowForEachAndLeaveNothing) {
   const auto [before, after] = GetParam();
   const std::string directory = MakeTempDir("go");
@@ -88,10 +90,10 @@ TEST_P(Terminal, BarsWithinBars_AreARowForEachAndLeaveNothing) {
   for (const int fd : go) EXPECT_EQ(write(fd, "x\n", 2), 2);
   EXPECT_TRUE(Shows(*run, screen, [&] { return bars(1); })) << screen.Text();
   for (const int fd : go) EXPECT_EQ(write(fd, "x\n", 2), 2);
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   Shows(*run, screen, [] { return true; });
   for (const int fd : go) close(fd);
-  // The last state of the outer bars is a line each.
+  // The last state of each outer bar is a line.
   EXPECT_EQ(screen.Count("训练"), 2u) << screen.Text();
   EXPECT_EQ(screen.Count("训练 2/2"), 2u) << screen.Text();
   EXPECT_EQ(screen.Count("inner"), 0u) << screen.Text();
@@ -105,18 +107,20 @@ INSTANTIATE_TEST_SUITE_P(Widths, Terminal,
                          testing::Values(std::pair(60, 100), std::pair(80, 60),
                                          std::pair(200, 60)));
 
-// Without the prefixes; of one worker.
+// Removes the prefixes from the output of one worker.
 std::string WithoutPrefix(const std::string& text) {
   std::string prefix = text.substr(0, text.find("] ") + 2);
   prefix.erase(0, prefix.find('['));
   return absl::StrReplaceAll(text, {{prefix, ""}});
 }
 
+// Fault (display): A program draws nested progress bars into a pipe -> The pipe and the log files
+// have what the program wrote
 TEST(PipeTest, BarsWithinBars_AreWhatTheProgramWrote) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartStandalone(
       {"--log-dir", logs, "--job-name", "bars", "--", "/bin/sh", "-c", kBars, "bars", "/nowhere"});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   const std::string file = ReadFileOrEmpty(logs + "/bars/generation_1/rank_0/stderr.log");
   EXPECT_THAT(file, HasSubstr("\n\r  inner 5/5 |"));
   EXPECT_THAT(file, HasSubstr("\x1b[A\n\r"));
@@ -126,6 +130,8 @@ TEST(PipeTest, BarsWithinBars_AreWhatTheProgramWrote) {
   EXPECT_EQ(WithoutPrefix(all.substr(begin, end - begin)), file);
 }
 
+// Fault (display): Several ranks write a line of a megabyte at once -> Each is one line, in files
+// and in a pipe
 TEST(PipeTest, AMegabyteWithoutANewline_IsOneLineForEachRank) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartStandalone({"--nproc-per-node", "4", "--log-dir", logs, "--job-name", "long",
@@ -144,8 +150,12 @@ TEST(PipeTest, AMegabyteWithoutANewline_IsOneLineForEachRank) {
             std::string(1000000, '3') + "\n");
 }
 
-// A reader that does not read yet holds back the ranks that write, and nothing else: the end of a
-// rank is heard of. What was written comes whole once it reads.
+// While the reader does not read yet, ranks that write must wait, but nothing else: the end of a
+// rank is reported. All output comes once it reads.
+//
+// Fault (display): A worker writes faster than the reader of the launcher's output, which begins
+// late, reads -> The worker waits as for the pipe itself, all output arrives, and the exits of
+// other ranks are noticed meanwhile
 TEST(PipeTest, AReaderThatBeginsLate_GetsAllThatWasWritten) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartStandalone(
@@ -155,14 +165,16 @@ TEST(PipeTest, AReaderThatBeginsLate_GetsAllThatWasWritten) {
   const std::string verdict = logs + "/late/verdict.json";
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(ReadFileOrEmpty(verdict), "FAILED"); }));
   EXPECT_EQ(run->Wait(), 7) << run->standard_error();
-  EXPECT_THAT(run->standard_error(), Not(HasSubstr("left out")));
+  EXPECT_THAT(run->standard_error(), Not(HasSubstr("lines were dropped")));
   const std::string file = ReadFileOrEmpty(logs + "/late/generation_1/rank_0/stdout.log");
   const std::string& out = run->standard_output();
-  // 'yes' may have been killed within a line, which then has an end in the pipe.
+  // 'yes' may have been killed within a line. Only the launcher's output gets a newline then.
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'),
             std::count(file.begin(), file.end(), '\n') + (absl::EndsWith(file, "\n") ? 0 : 1));
 }
 
+// Fault (display): The job is over, but the reader of the launcher's output has stopped reading ->
+// The launcher's end waits for the reader until a signal arrives
 TEST(PipeTest, TheEndWaitsForALateReader_AndASignalEndsTheWait) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartStandalone({"--log-dir", logs, "--job-name", "end", "--", "/bin/sh", "-c",
@@ -175,15 +187,18 @@ TEST(PipeTest, TheEndWaitsForALateReader_AndASignalEndsTheWait) {
   EXPECT_EQ(run->Wait(), 0) << "the job's status";
 }
 
-// A worker's output is its launcher's to pass on, and the job does not end with its reader, as it
-// does where workers have the pipe themselves (torchrun: BrokenPipeError). The files have what the
-// reader did not want.
+// The launcher passes on the output of workers, so a job does not end when the reader closes the
+// pipe, as it does if workers write to the pipe themselves (torchrun: BrokenPipeError). The log
+// files still get all output.
+//
+// Fault (display): The reader of the launcher's output leaves, as `head -1` does -> The job goes on
+// to its end and exit status, and the log files have all output
 TEST(PipeTest, AReaderThatLeaves_DoesNotEndTheJob) {
   const std::string logs = MakeTempDir("logs");
   auto run = StartProgram("/bin/bash", {"-c", "set -o pipefail; \"$0\" \"$@\" | head -1", kCadre,
                                         "run", "--standalone", "--log-dir", logs, "--job-name",
                                         "head", "--", "/bin/sh", "-c", "seq 1 200000; exit 5"});
-  EXPECT_EQ(run->Wait(absl::Seconds(60)), 5) << Said(*run);
+  EXPECT_EQ(run->Wait(absl::Seconds(60)), 5) << OutputOf(*run);
   EXPECT_TRUE(absl::EndsWith(run->standard_output(), "] 1\n")) << run->standard_output();
   EXPECT_THAT(ReadFileOrEmpty(logs + "/head/generation_1/rank_0/stdout.log"),
               HasSubstr("\n200000\n"));

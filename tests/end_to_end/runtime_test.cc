@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -20,7 +20,7 @@ constexpr char kRuntimeProbe[] = "tests/end_to_end/runtime_probe";
 std::set<std::string> NcclIds(Process& node, size_t count) {
   std::set<std::string> ids;
   const std::vector<std::string> lines = node.WaitForLines("runtime ok", count, absl::Seconds(60));
-  EXPECT_EQ(lines.size(), count) << Said(node);
+  EXPECT_EQ(lines.size(), count) << OutputOf(node);
   for (const std::string& line : lines) ids.insert(line.substr(line.find("nccl=") + 5));
   return ids;
 }
@@ -32,8 +32,8 @@ TEST(RuntimeTest, TwoNodesByTwo_StoreBarrierReduceAndOneNcclIdForAll) {
   auto b = StartNode(port, "2", 1, {"--nproc-per-node", "2", "--", kRuntimeProbe}, env);
   std::set<std::string> ids = NcclIds(*a, 2);
   ids.merge(NcclIds(*b, 2));
-  EXPECT_EQ(a->Wait(absl::Seconds(60)), 0) << Said(*a);
-  EXPECT_EQ(b->Wait(absl::Seconds(60)), 0) << Said(*b);
+  EXPECT_EQ(a->Wait(absl::Seconds(60)), 0) << OutputOf(*a);
+  EXPECT_EQ(b->Wait(absl::Seconds(60)), 0) << OutputOf(*b);
   ASSERT_EQ(ids.size(), 1u) << "every rank has the same id, or the same reason for having none";
   if (!absl::StrContains(*ids.begin(), ":")) {
     EXPECT_EQ(ids.begin()->size(), 256u) << "128 bytes";
@@ -43,11 +43,15 @@ TEST(RuntimeTest, TwoNodesByTwo_StoreBarrierReduceAndOneNcclIdForAll) {
 }
 
 // The others fail because of it, and are not faster.
+//
+// Fault (collective): A rank ends because of its own error, and the other ranks' collectives fail
+// in consequence -> The others wait for the end of that rank's process, for as long as
+// `worker_runtime/backend/exit_grace.h` says, so that it is the cause on record
 TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
   for (const std::string backend : {"shared_memory", "sockets"}) {
     auto run = StartStandalone(
         {"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"), "--", kEarlyEnd, backend});
-    EXPECT_EQ(run->Wait(absl::Seconds(60)), 1) << Said(*run);
+    EXPECT_EQ(run->Wait(absl::Seconds(60)), 1) << OutputOf(*run);
     EXPECT_THAT(run->standard_error(),
                 AllOf(HasSubstr("failed: rank 1 "),
                       HasSubstr("| early_end: NOT_FOUND: cannot read shard 7")))
@@ -60,7 +64,7 @@ TEST(RuntimeTest, OneRankEndsInOrderBeforeTheOthers_IsTheCause) {
   for (const char* backend : {"shared_memory", "sockets"}) {
     const auto run = StartStandalone({"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"),
                                       "--", kEarlyEnd, backend, "in_order"});
-    EXPECT_EQ(run->Wait(), 1) << Said(*run);
+    EXPECT_EQ(run->Wait(), 1) << OutputOf(*run);
     EXPECT_THAT(run->standard_error(),
                 HasSubstr(" ended with exit code 0 in generation 1 while others were still"))
         << backend;

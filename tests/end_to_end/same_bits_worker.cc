@@ -32,7 +32,7 @@ namespace cadre {
 namespace {
 
 constexpr int kRowsOfAPart = 5;
-constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 
 // On so many ranks until that step.
 struct Stretch {
@@ -70,7 +70,7 @@ class Training {
         CADRE_RETURN_IF_ERROR(Step(++done, *reduction));
         CADRE_RETURN_IF_ERROR(SaveCheckpoint(
             *world_.worker, checkpoints_, done,
-            [this](const std::string& path) { return Write(path); }, kPatience));
+            [this](const std::string& path) { return Write(path); }, kTimeout));
       }
     }
     if (world_.worker->rank() == 0) WriteParameters();
@@ -80,7 +80,7 @@ class Training {
  private:
   Result<int64_t> Resume() {
     CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
-                           LoadNewest(*world_.worker, checkpoints_, kPatience));
+                           LoadNewest(*world_.worker, checkpoints_, kTimeout));
     if (!newest.checkpoint) return 0;
     torch::serialize::InputArchive archive, net, adam;
     archive.load_from(newest.checkpoint->path);

@@ -1,14 +1,14 @@
 // A node that comes while an elastic job runs gets in at the next checkpoint.
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kTimeout = absl::Minutes(1);
 
 // Begins with one node; the other comes once the first one has said `ready`. Both end well, without
 // a restart that counts.
@@ -18,10 +18,10 @@ void Grow(const std::vector<std::string>& arguments, const std::string& ready,
   all.insert(all.end(), arguments.begin(), arguments.end());
   const int port = FreePort();
   const auto first = StartNode(port, "1:2", 0, all);
-  ASSERT_TRUE(first->WaitForLine(ready, kPatience)) << Said(*first);
+  ASSERT_TRUE(first->WaitForLine(ready, kTimeout)) << OutputOf(*first);
   const auto second = StartNode(port, "1:2", 1, all);
-  EXPECT_EQ(first->Wait(kPatience), 0) << Said(*first);
-  EXPECT_EQ(second->Wait(kPatience), 0) << Said(*second);
+  EXPECT_EQ(first->Wait(kTimeout), 0) << OutputOf(*first);
+  EXPECT_EQ(second->Wait(kTimeout), 0) << OutputOf(*second);
   EXPECT_THAT(first->standard_output(), HasSubstr(grown));
   EXPECT_THAT(first->standard_error(), HasSubstr("more nodes wait"));
 }

@@ -1,5 +1,5 @@
-// One server and three agents on this machine, whose names and CPUs are given; jobs that run until
-// they are told to finish.
+// A fixture: a server and three agents on this machine, with given names and CPUs, and jobs that
+// run until the test finishes them.
 #ifndef CADRE_TESTS_END_TO_END_SERVED_CLUSTER_H_
 #define CADRE_TESTS_END_TO_END_SERVED_CLUSTER_H_
 
@@ -18,25 +18,25 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 
-inline constexpr absl::Duration kPatience = absl::Seconds(90);
+inline constexpr absl::Duration kTimeout = absl::Seconds(90);
 
 class ServedCluster : public testing::Test {
  protected:
   void SetUp() override {
     const auto made = Cadre({"token", "new", Token()}, /*client=*/false);
-    ASSERT_EQ(made->Wait(), 0) << Said(*made);
+    ASSERT_EQ(made->Wait(), 0) << OutputOf(*made);
     StartServer();
     for (int i = 0; i < 3; ++i) StartAgent(i);
     for (const auto& agent : agents_) AwaitIn(*agent);
   }
-  // Agents first: they end their launchers and say goodbye.
+  // Ends the agents first: they end their launchers and leave the cluster.
   void TearDown() override {
     for (const auto& agent : agents_) agent->Kill(SIGTERM);
-    for (const auto& agent : agents_) EXPECT_EQ(agent->Wait(kPatience), 0) << Said(*agent);
+    for (const auto& agent : agents_) EXPECT_EQ(agent->Wait(kTimeout), 0) << OutputOf(*agent);
     if (server_ != nullptr) server_->Kill(SIGTERM);
   }
 
@@ -47,17 +47,17 @@ class ServedCluster : public testing::Test {
   void StartServer() {
     server_ = StartCadre({"server", absl::StrCat("--port=", port_), "--token-file=" + Token(),
                           "--state-dir=" + directory_ + "/state"});
-    ASSERT_TRUE(server_->WaitForLine("serving at", kPatience).has_value()) << Said(*server_);
+    ASSERT_TRUE(server_->WaitForLine("serving at", kTimeout).has_value()) << OutputOf(*server_);
   }
   void StartAgent(int node) {
-    // Whoever runs the tests, root too.
+    // The user who runs the tests, also if that is root.
     const std::string user = getpwuid(geteuid())->pw_name;
     agents_.push_back(StartCadre({"agent", Server(), "--token-file=" + Token(),
                                   absl::StrCat("--node-name=n", node), "--cpus=2", "--gpus=0",
                                   "--user=" + user}));
   }
   void AwaitIn(Process& agent) {
-    EXPECT_TRUE(agent.WaitForLine("is in the cluster", kPatience).has_value()) << Said(agent);
+    EXPECT_TRUE(agent.WaitForLine("is in the cluster", kTimeout).has_value()) << OutputOf(agent);
   }
   std::string Server() const { return absl::StrCat("--server=127.0.0.1:", port_); }
 
@@ -68,14 +68,15 @@ class ServedCluster : public testing::Test {
     }
     return StartCadre(arguments);
   }
-  // What it printed, and that it went well.
+  // Expects that the program succeeds; returns its output.
   std::string Output(const std::vector<std::string>& arguments) {
     const auto command = Cadre(arguments);
-    EXPECT_EQ(command->Wait(kPatience), 0) << Said(*command);
+    EXPECT_EQ(command->Wait(kTimeout), 0) << OutputOf(*command);
     return command->standard_output();
   }
 
-  // A job of whole nodes, two workers on each, that says who it is and runs until it is finished.
+  // Submits a job of whole nodes with two workers each, which print their ranks and run until
+  // Finish.
   std::string WriteJob(const std::string& name, const std::string& nodes,
                        const std::string& more = "", const std::string& script = "") {
     const std::string path = directory_ + "/" + name + ".yaml";
@@ -97,26 +98,26 @@ class ServedCluster : public testing::Test {
 
   nlohmann::json Status(const std::string& job) {
     const auto command = Cadre({"status", job, "--output=json"});
-    if (command->Wait(kPatience) != 0) return {};
+    if (command->Wait(kTimeout) != 0) return {};
     const auto all = nlohmann::json::parse(command->standard_output(), nullptr, false);
     return all.is_object() && !all["jobs"].empty() ? all["jobs"][0] : nlohmann::json();
   }
-  // Until the job is as `is` wants it.
+  // Polls until `is` holds for the job.
   void Await(const std::string& job, const std::string& what,
              const std::function<bool(const nlohmann::json&)>& is) {
-    const absl::Time end = absl::Now() + kPatience;
+    const absl::Time end = absl::Now() + kTimeout;
     nlohmann::json last;
     while (absl::Now() < end) {
       last = Status(job);
       if (last.is_object() && is(last)) return;
       absl::SleepFor(absl::Milliseconds(100));
     }
-    FAIL() << job << " is not " << what << " but " << last.dump(1) << Said(*server_);
+    FAIL() << job << " is not " << what << " but " << last.dump(1) << OutputOf(*server_);
   }
   void AwaitPhase(const std::string& job, const std::string& phase) {
     Await(job, phase, [&](const nlohmann::json& status) { return status["phase"] == phase; });
   }
-  // All workers of so many nodes run.
+  // Polls until all workers of so many nodes run.
   void AwaitRunning(const std::string& job, int nodes) {
     Await(job, absl::StrCat("running on ", nodes), [&](const nlohmann::json& status) {
       return status["phase"] == "RUNNING" && status.value("world_size", 0) == 2 * nodes &&

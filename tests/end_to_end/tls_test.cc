@@ -98,10 +98,12 @@ std::string HeardOf(const std::string& token, const std::vector<std::string>& mo
       "status", absl::StrCat("--server=127.0.0.1:", impostor.port()), "--token-file=" + file};
   arguments.insert(arguments.end(), more.begin(), more.end());
   const auto command = StartCadre(arguments);
-  EXPECT_EQ(command->Wait(kPatience), 69) << Said(*command);
+  EXPECT_EQ(command->Wait(kTimeout), 69) << OutputOf(*command);
   return impostor.Heard();
 }
 
+// Fault (access): Another process answers at the server's address, with a key or without -> It is
+// sent no token; the launcher exits with 69 and says that this is not the token's server
 TEST(TlsTest, WhoeverAnswersInTheServersPlaceHearsNoToken) {
   const std::string secret = RandomToken();
   for (const std::string& token : {secret, UserToken(secret, 7, "ann", absl::InfiniteFuture())}) {
@@ -113,21 +115,23 @@ TEST(TlsTest, WhoeverAnswersInTheServersPlaceHearsNoToken) {
 
 using TokenChangeTest = ServedCluster;
 
+// Fault (access): The token is replaced while jobs run, and the server is restarted afterwards ->
+// Running jobs go on in the same generation, and agents give launchers new tokens
 TEST_F(TokenChangeTest, AReplacedTokenEndsNoJobAlsoWhereTheServerIsStartedAgain) {
   Submit("job", "2");
   AwaitRunning("job", 2);
   const auto made = Cadre({"token", "new", Token(), "--force"}, /*client=*/false);
-  ASSERT_EQ(made->Wait(kPatience), 0) << Said(*made);
-  ASSERT_TRUE(server_->WaitForLine("has another token now", kPatience).has_value());
+  ASSERT_EQ(made->Wait(kTimeout), 0) << OutputOf(*made);
+  ASSERT_TRUE(server_->WaitForLine("has a new token now", kTimeout).has_value());
   int renewed = 0;
   for (const auto& agent : agents_) {
-    if (agent->WaitForLine("1 launcher here got a new one", absl::Seconds(5)).has_value()) {
+    if (agent->WaitForLine("1 launcher on this node got a new one", absl::Seconds(5)).has_value()) {
       ++renewed;
     }
   }
   EXPECT_EQ(renewed, 2);
   server_->Kill(SIGKILL);
-  server_->Wait(kPatience);
+  server_->Wait(kTimeout);
   StartServer();
   for (const auto& agent : agents_) AwaitIn(*agent);
   AwaitRunning("job", 2);
@@ -157,7 +161,7 @@ class MutualTlsTest : public testing::Test {
     for (const auto& process : {agent_.get(), server_.get()}) {
       if (process == nullptr) continue;
       process->Kill(SIGTERM);
-      EXPECT_EQ(process->Wait(kPatience), 0) << Said(*process);
+      EXPECT_EQ(process->Wait(kTimeout), 0) << OutputOf(*process);
     }
     if (!directory_.empty()) std::filesystem::remove_all(directory_);
   }
@@ -191,12 +195,14 @@ class MutualTlsTest : public testing::Test {
   std::unique_ptr<Process> agent_;
 };
 
+// Fault (access): With `--tls-dir`, launchers of submitted jobs have no certificate -> They are
+// admitted by their allocation's token and never get the agent's key
 TEST_F(MutualTlsTest, AJobOfAnotherUserRunsWithoutTheNodesKey) {
   const std::string server = absl::StrCat("--server=127.0.0.1:", port_);
   server_ = Cadre({"server", absl::StrCat("--port=", port_), "--state-dir=none"});
-  ASSERT_TRUE(server_->WaitForLine("serving at", kPatience).has_value()) << Said(*server_);
+  ASSERT_TRUE(server_->WaitForLine("serving at", kTimeout).has_value()) << OutputOf(*server_);
   agent_ = Cadre({"agent", server, "--node-name=n0", "--cpus=1", "--gpus=0"});
-  ASSERT_TRUE(agent_->WaitForLine("is in the cluster", kPatience).has_value()) << Said(*agent_);
+  ASSERT_TRUE(agent_->WaitForLine("is in the cluster", kTimeout).has_value()) << OutputOf(*agent_);
   const std::string logs = directory_ + "/logs", spec = directory_ + "/job.yaml";
   std::filesystem::create_directory(logs);
   ASSERT_EQ(chmod(logs.c_str(), 0777), 0);
@@ -205,12 +211,13 @@ TEST_F(MutualTlsTest, AJobOfAnotherUserRunsWithoutTheNodesKey) {
                       << "/key.pem']\n";
   std::filesystem::copy(certificates_, Nobodys());
   const auto made = Cadre({"token", "new", Nobodys() + "/token", "--user=nobody", server});
-  ASSERT_EQ(made->Wait(kPatience), 0) << Said(*made);
+  ASSERT_EQ(made->Wait(kTimeout), 0) << OutputOf(*made);
   GiveToNobody();
   const auto submitted = AsNobody({"submit", spec, "--follow", server});
-  EXPECT_TRUE(submitted->Wait(kPatience).has_value()) << Said(*submitted) << Said(*agent_);
+  EXPECT_TRUE(submitted->Wait(kTimeout).has_value()) << OutputOf(*submitted) << OutputOf(*agent_);
   const auto said = AsNobody({"logs", "job", server});
-  EXPECT_EQ(said->Wait(kPatience), 0) << Said(*said) << Said(*submitted) << Said(*agent_);
+  EXPECT_EQ(said->Wait(kTimeout), 0)
+      << OutputOf(*said) << OutputOf(*submitted) << OutputOf(*agent_);
   EXPECT_THAT(said->standard_output(), HasSubstr("nobody"));
   EXPECT_THAT(said->standard_output(), Not(HasSubstr("PRIVATE KEY")));
 }

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -20,7 +20,7 @@ TEST(TorchrunFlagsTest, LinesWithATextGoToAFileToo) {
                               "--duplicate_stderr_filters", "orange", "--", "/bin/sh", "-c",
                               "echo apple $RANK; echo pear; echo orange; echo a,b; echo a,,b; "
                               "echo orange >&2"});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(),
               AllOf(HasSubstr("<default 0> apple 0\n"), HasSubstr("<default 1> apple 1\n"),
                     HasSubstr("<default 1> pear\n")));
@@ -37,7 +37,7 @@ TEST(TorchrunFlagsTest, ASignalInTheListEndsTheJobInOrder) {
                               "trap 'echo worker ends; exit 3' TERM; echo runs; sleep 100 & wait"});
   run->WaitForLines("runs", 1);
   run->Kill(SIGUSR2);
-  EXPECT_EQ(run->Wait(), 128 + SIGUSR2) << Said(*run);
+  EXPECT_EQ(run->Wait(), 128 + SIGUSR2) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("worker ends"));
 }
 
@@ -46,13 +46,13 @@ TEST(TorchrunFlagsTest, ASignalThatIsNotDoesWhatItDoesToAnyProgram) {
                               "trap 'echo worker ends; exit 3' TERM; echo runs; sleep 100 & wait"});
   run->WaitForLines("runs", 1);
   run->Kill(SIGHUP);
-  EXPECT_EQ(run->Wait(), 128 + SIGHUP) << Said(*run);
+  EXPECT_EQ(run->Wait(), 128 + SIGHUP) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(), Not(HasSubstr("SIGHUP")));
 }
 
 TEST(TorchrunFlagsTest, CompletionIsPrinted) {
   auto run = StartCadre({"run", "--print-completion", "bash"});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("complete -o filenames -F _cadre cadre"));
 }
 
@@ -67,7 +67,7 @@ TEST(SlurmAddressTest, TheAddressThatSlurmHasStandsForANameThatDoesNotResolve) {
                               {"SLURM_STEP_NODELIST", "cloud[0-1]"},
                               {"SLURM_NODE_ALIASES", "cloud0:127.0.0.1:x,cloud1:127.0.0.1:y"}});
   }
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(), 0) << Said(*node);
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(), 0) << OutputOf(*node);
   EXPECT_THAT(nodes[0]->standard_output(), HasSubstr("probe rank=0 local=0 world=2 node=0"));
   EXPECT_THAT(nodes[1]->standard_output(), HasSubstr("probe rank=1 local=0 world=2 node=1"));
 }

@@ -1,5 +1,5 @@
-// The MNIST example in a job that recovers in place, and the ledgers that its workers write: who
-// did which step with which samples.
+// The MNIST example in a job that recovers in place, and the ledgers that its workers write: which
+// worker did which step with which samples.
 #ifndef CADRE_TESTS_END_TO_END_TRAINING_LEDGER_H_
 #define CADRE_TESTS_END_TO_END_TRAINING_LEDGER_H_
 
@@ -32,24 +32,25 @@ struct Entry {
   std::vector<int> samples;
 };
 
-// What all processes have written so far.
+// Returns what all processes have written so far.
 std::vector<Entry> ReadLedgers(const std::string& directory);
 
-// Waits, at most kTraining, until this holds of what is written.
+// Waits until `holds` is true for what is written, for kTraining at most.
 bool AwaitLedger(const std::string& directory,
                  const std::function<bool(const std::vector<Entry>&)>& holds);
 
 int DoneSteps(const std::vector<Entry>& entries, int generation, int world);
 
-// Process of each rank of a generation.
+// Returns the process of each rank of a generation.
 std::map<int, pid_t> Pids(const std::vector<Entry>& entries, int generation);
 
-// Steps that were begun in more than one generation.
+// Returns the steps that were begun in more than one generation.
 std::set<int> RepeatedSteps(const std::vector<Entry>& entries);
 
 absl::Duration FirstStepAfter(const std::vector<Entry>& entries, int generation, MonoTime since);
 
-// Every epoch has every sample once. A step counts in the last generation that began it.
+// Expects that every epoch has every sample once. A step counts in the last generation that began
+// it.
 void ExpectEachSampleOnce(const std::vector<Entry>& entries, int epochs);
 
 // Arguments of `cadre run`: `flags`, and the program with this ledger.

@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -39,14 +39,16 @@ std::vector<std::string> Mnist(const std::string& data_dir, const std::string& c
   return command;
 }
 
+// Fault (checkpoint): A worker is killed during training -> Training resumes from the last
+// checkpoint, and parameters are bitwise equal on all ranks
 TEST(TrainingTest, DrawnDigits_WorkerKilledInEpochTwo_ResumesAndEndsEqual) {
   auto run = StartStandalone(
       Mnist("", MakeTempDir("checkpoints"),
             {"--epochs", "3", "--limit", "2048", "--fail-rank", "1", "--fail-epoch", "2"}));
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
-  EXPECT_THAT(Said(*run),
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run),
               AllOf(HasSubstr("resumed from epoch"), HasSubstr("parameters equal on 2 ranks")));
-  EXPECT_GE(Accuracy(run->standard_output()), 0.8) << Said(*run);
+  EXPECT_GE(Accuracy(run->standard_output()), 0.8) << OutputOf(*run);
 }
 
 // The real thing: CADRE_MNIST_DIR holds the IDX files (7,936 training images and the full test
@@ -63,18 +65,18 @@ class RealMnistTest : public ::testing::Test {
 
 TEST_F(RealMnistTest, ThreeEpochs_Reach096) {
   auto run = StartStandalone(Mnist(data_dir_, MakeTempDir("checkpoints"), {"--epochs", "3"}));
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 2 ranks"));
-  EXPECT_GE(Accuracy(run->standard_output()), 0.96) << Said(*run);
+  EXPECT_GE(Accuracy(run->standard_output()), 0.96) << OutputOf(*run);
 }
 
 TEST_F(RealMnistTest, WorkerKilledInEpochTwo_ResumesAndReaches096) {
   auto run = StartStandalone(Mnist(data_dir_, MakeTempDir("checkpoints"),
                                    {"--epochs", "3", "--fail-rank", "1", "--fail-epoch", "2"}));
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(),
               AllOf(HasSubstr("resumed from epoch"), HasSubstr("parameters equal on 2 ranks")));
-  EXPECT_GE(Accuracy(run->standard_output()), 0.96) << Said(*run);
+  EXPECT_GE(Accuracy(run->standard_output()), 0.96) << OutputOf(*run);
 }
 
 TEST(DdpScriptTest, TwoNodesByTwo_WorkerKilledOnce_FinishesFromItsCheckpoint) {
@@ -96,9 +98,9 @@ TEST(DdpScriptTest, TwoNodesByTwo_WorkerKilledOnce_FinishesFromItsCheckpoint) {
                                                   {"GLOO_SOCKET_IFNAME", "lo"}};
   auto a = StartNode(port, "2", 0, arguments, env);
   auto b = StartNode(port, "2", 1, arguments, env);
-  ASSERT_EQ(a->Wait(kTraining), 0) << Said(*a) << Said(*b);
-  ASSERT_EQ(b->Wait(kTraining), 0) << Said(*b);
-  EXPECT_THAT(absl::StrCat(Said(*a), Said(*b)), HasSubstr("resumed"));
+  ASSERT_EQ(a->Wait(kTraining), 0) << OutputOf(*a) << OutputOf(*b);
+  ASSERT_EQ(b->Wait(kTraining), 0) << OutputOf(*b);
+  EXPECT_THAT(absl::StrCat(OutputOf(*a), OutputOf(*b)), HasSubstr("resumed"));
 }
 
 }  // namespace

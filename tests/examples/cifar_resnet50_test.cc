@@ -8,7 +8,7 @@
 #include "examples/cifar_resnet50/cifar.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -62,7 +62,7 @@ class CifarResNet50Test : public ::testing::Test {
 
 TEST_F(CifarResNet50Test, TrainsTheWholeNetwork) {
   auto run = Start({"-b", "8", "-e", "1", "--limit", "24", "--device", "cpu", "--no-save"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr(">>> Training on 2 GPUs of 1 nodes (--device cpu"));
   for (const char* process : {"0 corresponds to GPU 0", "1 corresponds to GPU 1"}) {
     EXPECT_THAT(run->standard_output(),
@@ -86,13 +86,13 @@ TEST_F(CifarResNet50Test, ASmallOneLogsEveryTenStepsAndResumesAfterItsLastEpoch)
   once.push_back("1");
   twice.push_back("2");
   auto first = Start(once);
-  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  ASSERT_EQ(first->Wait(kTraining), 0) << OutputOf(*first);
   EXPECT_THAT(first->standard_output(), HasSubstr("Epoch [1/1], Step [10/12], Loss: "));
   EXPECT_THAT(first->standard_output(), Not(HasSubstr("Step [11/12]")));
   EXPECT_THAT(first->standard_output(), Not(HasSubstr("resumed")));
 
   auto second = Start(twice);
-  ASSERT_EQ(second->Wait(kTraining), 0) << Said(*second);
+  ASSERT_EQ(second->Wait(kTraining), 0) << OutputOf(*second);
   EXPECT_THAT(second->standard_output(), HasSubstr("resumed after epoch 1\n"));
   EXPECT_THAT(second->standard_output(), Not(HasSubstr("Epoch [1/2]")));
   EXPECT_THAT(second->standard_output(), HasSubstr("Epoch [2/2], Step [12/12], Loss: "));
@@ -101,7 +101,7 @@ TEST_F(CifarResNet50Test, ASmallOneLogsEveryTenStepsAndResumesAfterItsLastEpoch)
 TEST_F(CifarResNet50Test, BeginsWithTheParametersOfAFile) {
   const std::string folder = MakeTempDir("begin");
   auto first = StartSmall(folder, {"-b", "4", "-e", "2", "--lr", "0.1"});
-  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  ASSERT_EQ(first->Wait(kTraining), 0) << OutputOf(*first);
   for (const char* epoch : {"1", "2"}) {
     EXPECT_TRUE(std::filesystem::exists(
         absl::StrCat(folder, "/checkpoint/2GPU_", epoch, "epoch.checkpoint")));
@@ -115,20 +115,20 @@ TEST_F(CifarResNet50Test, BeginsWithTheParametersOfAFile) {
   const auto last_loss = [](const Process& run) {
     const std::string before = "Step [12/12], Loss: ";
     const size_t at = run.standard_output().find(before);
-    EXPECT_NE(at, std::string::npos) << Said(run);
+    EXPECT_NE(at, std::string::npos) << OutputOf(run);
     return at == std::string::npos ? "" : run.standard_output().substr(at + before.size(), 6);
   };
   auto fresh = start({});
-  ASSERT_EQ(fresh->Wait(kTraining), 0) << Said(*fresh);
+  ASSERT_EQ(fresh->Wait(kTraining), 0) << OutputOf(*fresh);
   auto second = start({"-c", "checkpoint/2GPU_2epoch.checkpoint"});
-  ASSERT_EQ(second->Wait(kTraining), 0) << Said(*second);
+  ASSERT_EQ(second->Wait(kTraining), 0) << OutputOf(*second);
   EXPECT_THAT(second->standard_output(),
               HasSubstr("begins with the parameters of checkpoint/2GPU_2epoch.checkpoint\n"));
   EXPECT_NE(last_loss(*second), last_loss(*fresh));
 
   auto missing = start({"-c", "checkpoint/9GPU_1epoch.checkpoint"});
   EXPECT_EQ(missing->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*missing),
+  EXPECT_THAT(OutputOf(*missing),
               HasSubstr("--checkpoint checkpoint/9GPU_1epoch.checkpoint: there is no such file"));
 }
 
@@ -139,13 +139,13 @@ TEST_F(CifarResNet50Test, ADeviceThatIsNotThereIsRefused) {
        "examples/cifar_resnet50/cifar_resnet50", "--data-dir", data_, "--device", "cuda"},
       {{"CUDA_VISIBLE_DEVICES", "-1"}});
   EXPECT_EQ(run->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("--device cuda: libtorch finds no GPU"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("--device cuda: libtorch finds no GPU"));
 }
 
 // As `128 // size` has it where three ranks train.
 TEST_F(CifarResNet50Test, ABatchThatCannotBeDividedIsRoundedDown) {
   auto run = StartSmall(MakeTempDir("rounded"), {"-b", "7", "-e", "1", "--no-save"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("2 ranks with batches of 3\n"));
   EXPECT_THAT(run->standard_output(), HasSubstr("Epoch [1/1], Step [8/8], Loss: "));
 }
@@ -153,7 +153,7 @@ TEST_F(CifarResNet50Test, ABatchThatCannotBeDividedIsRoundedDown) {
 TEST_F(CifarResNet50Test, ABatchThatLeavesARankOneImageIsRefused) {
   auto run = Start({"--batch-size", "3"});
   EXPECT_EQ(run->Wait(), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("--batch-size 3 is too small for 2 ranks"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("--batch-size 3 is too small for 2 ranks"));
 }
 
 }  // namespace

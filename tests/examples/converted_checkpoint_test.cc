@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -59,20 +59,21 @@ TEST_F(ConvertedCheckpointTest, ToPythonAndBack) {
   const std::string folder = MakeTempDir("converted");
   const std::string saved = folder + "/checkpoint/1GPU_1epoch.checkpoint";
   auto first = Train(folder, {});
-  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  ASSERT_EQ(first->Wait(kTraining), 0) << OutputOf(*first);
   auto there = Convert({saved, folder + "/cpp.pt", folder + "/python.pt"});
-  ASSERT_EQ(there->Wait(kTraining), 0) << Said(*there);
+  ASSERT_EQ(there->Wait(kTraining), 0) << OutputOf(*there);
 
   auto refused = Train(folder, {"-c", "python.pt"});
   EXPECT_EQ(refused->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*refused), HasSubstr("INVALID_ARGUMENT: python.pt is no archive of libtorch's"));
-  EXPECT_THAT(Said(*refused), HasSubstr("as docs/checkpoints.md has it"));
+  EXPECT_THAT(OutputOf(*refused),
+              HasSubstr("INVALID_ARGUMENT: python.pt is not an archive of libtorch's"));
+  EXPECT_THAT(OutputOf(*refused), HasSubstr("as docs/checkpoints.md describes"));
 
   auto second = Train(folder, {"-c", "cpp.pt"});
-  ASSERT_EQ(second->Wait(kTraining), 0) << Said(*second);
+  ASSERT_EQ(second->Wait(kTraining), 0) << OutputOf(*second);
   EXPECT_THAT(second->standard_output(), HasSubstr("begins with the parameters of cpp.pt\n"));
   auto back = Convert({folder + "/cpp.pt", saved});
-  ASSERT_EQ(back->Wait(kTraining), 0) << Said(*back);
+  ASSERT_EQ(back->Wait(kTraining), 0) << OutputOf(*back);
   EXPECT_THAT(back->standard_output(), HasSubstr(" tensors, the same parameters\n"));
 }
 

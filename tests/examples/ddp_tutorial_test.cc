@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -39,25 +39,25 @@ std::multiset<std::string> HashesIn(const std::string& output) {
 
 TEST(DdpTutorialTest, Basic_AllRanksHaveTheSameParameters) {
   auto run = Start("basic", 3, {});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   const std::multiset<std::string> hashes = HashesIn(run->standard_output());
-  ASSERT_EQ(hashes.size(), 3u) << Said(*run);
-  EXPECT_EQ(hashes.count(*hashes.begin()), 3u) << Said(*run);
+  ASSERT_EQ(hashes.size(), 3u) << OutputOf(*run);
+  EXPECT_EQ(hashes.count(*hashes.begin()), 3u) << OutputOf(*run);
 }
 
 TEST(DdpTutorialTest, Spawn_ThreeRanksWithoutALauncherDoAsBasicDoes) {
   auto launched = Start("basic", 3, {});
-  ASSERT_EQ(launched->Wait(kTraining), 0) << Said(*launched);
+  ASSERT_EQ(launched->Wait(kTraining), 0) << OutputOf(*launched);
   auto run = StartProgram("examples/ddp_tutorial/spawn", {"--ranks", "3"},
                           {{"XDG_RUNTIME_DIR", MakeTempDir("run")}, {"OMP_NUM_THREADS", "1"}});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(run->standard_output(), HasSubstr(absl::StrCat("rank ", rank, " of 3: loss ")));
   }
   EXPECT_THAT(run->standard_output(), HasSubstr("all 3 ranks are done\n"));
   const std::multiset<std::string> hashes = HashesIn(run->standard_output());
-  ASSERT_EQ(hashes.size(), 3u) << Said(*run);
-  EXPECT_EQ(hashes, HashesIn(launched->standard_output())) << Said(*run);
+  ASSERT_EQ(hashes.size(), 3u) << OutputOf(*run);
+  EXPECT_EQ(hashes, HashesIn(launched->standard_output())) << OutputOf(*run);
 }
 
 TEST(DdpTutorialTest, Spawn_ARanksErrorIsThePrograms) {
@@ -70,7 +70,7 @@ TEST(DdpTutorialTest, Spawn_ARanksErrorIsThePrograms) {
 
 TEST(DdpTutorialTest, Checkpoint_AllRanksLoadWhatRankZeroSaved) {
   auto run = Start("checkpoint", 2, {"--checkpoint-dir", MakeTempDir("tutorial")});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   for (int rank = 0; rank < 2; ++rank) {
     const std::string who = absl::StrCat("rank ", rank, " of 2: ");
     EXPECT_THAT(run->standard_output(),
@@ -81,55 +81,55 @@ TEST(DdpTutorialTest, Checkpoint_AllRanksLoadWhatRankZeroSaved) {
 
 TEST(DdpTutorialTest, ModelParallel_TrainsAModelOverTwoDevices) {
   auto run = Start("model_parallel", 2, {"--first-device", "cpu", "--second-device", "cpu:0"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: layers on cpu and cpu"));
   const std::multiset<std::string> hashes = HashesIn(run->standard_output());
-  ASSERT_EQ(hashes.size(), 2u) << Said(*run);
+  ASSERT_EQ(hashes.size(), 2u) << OutputOf(*run);
   EXPECT_EQ(*hashes.begin(), *hashes.rbegin());
 }
 
 // What a rank does that has two devices is split_model_test's.
 TEST(DdpTutorialTest, ModelParallel_OneProcessTrainsOnTheHost) {
   auto run = Start("model_parallel", 1, {"--first-device", "cpu", "--second-device", "cpu"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("rank 0 of 1: layers on cpu and cpu"));
   auto by_itself = Start("model_parallel", 1, {});
-  ASSERT_EQ(by_itself->Wait(kTraining), 0) << Said(*by_itself);
-  EXPECT_EQ(HashesIn(by_itself->standard_output()).size(), 1u) << Said(*by_itself);
+  ASSERT_EQ(by_itself->Wait(kTraining), 0) << OutputOf(*by_itself);
+  EXPECT_EQ(HashesIn(by_itself->standard_output()).size(), 1u) << OutputOf(*by_itself);
 }
 
 TEST(DdpTutorialTest, ModelParallel_ADeviceThatIsNotThereIsNamed) {
   auto run = Start("model_parallel", 1, {"--second-device", "meadow"});
   EXPECT_EQ(run->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("meadow"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("meadow"));
 }
 
 TEST(DdpTutorialTest, Elastic_AKilledWorkerChangesNothingInTheResult) {
   auto undisturbed = Start("elastic", 2, {"--checkpoint-dir", MakeTempDir("elastic")});
-  ASSERT_EQ(undisturbed->Wait(kTraining), 0) << Said(*undisturbed);
+  ASSERT_EQ(undisturbed->Wait(kTraining), 0) << OutputOf(*undisturbed);
   EXPECT_THAT(undisturbed->standard_output(), Not(HasSubstr("life 2")));
 
   auto killed =
       Start("elastic", 2, {"--checkpoint-dir", MakeTempDir("elastic"), "--fail-rank", "1"},
             {"--max-restarts", "1"});
-  ASSERT_EQ(killed->Wait(kTraining), 0) << Said(*killed);
+  ASSERT_EQ(killed->Wait(kTraining), 0) << OutputOf(*killed);
   const std::string& output = killed->standard_output();
   EXPECT_THAT(output, HasSubstr("rank 1 of 2: life 1 begins after step 0\n"));
   EXPECT_THAT(output, HasSubstr("rank 1 kills itself before step 12, as asked\n"));
   EXPECT_THAT(output, HasSubstr("rank 0 of 2: life 2 begins after step 10\n"));
   EXPECT_THAT(output, HasSubstr("rank 1 of 2: life 2 begins after step 10\n"));
 
-  ASSERT_EQ(HashesIn(output).size(), 1u) << Said(*killed);
+  ASSERT_EQ(HashesIn(output).size(), 1u) << OutputOf(*killed);
   EXPECT_EQ(HashesIn(output), HashesIn(undisturbed->standard_output()));
 }
 
 TEST(DdpTutorialTest, Elastic_ADamagedCheckpointIsPassedOverAndSaid) {
   const std::string directory = MakeTempDir("elastic");
   auto first = Start("elastic", 2, {"--checkpoint-dir", directory});
-  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  ASSERT_EQ(first->Wait(kTraining), 0) << OutputOf(*first);
   std::ofstream(directory + "/step_20_g1/data", std::ios::app) << "more";
   auto run = Start("elastic", 2, {"--checkpoint-dir", directory});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("step 15 is used instead\n"));
   EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: life 1 begins after step 15\n"));
   EXPECT_EQ(HashesIn(run->standard_output()), HashesIn(first->standard_output()));

@@ -11,7 +11,7 @@
 #include "examples/imagenet_template/picture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -40,8 +40,8 @@ TEST(ImageNetTemplateTest, TwoNodesShareBatchesAndDataWorkers) {
                                         "--epochs", "1", "--print-freq", "1"});
   auto a = StartNode(port, "2", 0, arguments);
   auto b = StartNode(port, "2", 1, arguments);
-  ASSERT_EQ(a->Wait(kTraining), 0) << Said(*a) << Said(*b);
-  ASSERT_EQ(b->Wait(kTraining), 0) << Said(*a) << Said(*b);
+  ASSERT_EQ(a->Wait(kTraining), 0) << OutputOf(*a) << OutputOf(*b);
+  ASSERT_EQ(b->Wait(kTraining), 0) << OutputOf(*a) << OutputOf(*b);
   const std::string output = a->standard_output() + b->standard_output();
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(output,
@@ -67,25 +67,26 @@ TEST(ImageNetTemplateTest, ResumesAndKeepsTheBest) {
     return StartStandalone(Small({"--nproc-per-node", "2"}, flags));
   };
   auto first = start({"--epochs", "1", "--checkpoint-dir", checkpoints});
-  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  ASSERT_EQ(first->Wait(kTraining), 0) << OutputOf(*first);
   EXPECT_THAT(first->standard_output(), Not(HasSubstr("resumed")));
   EXPECT_NE(ReadFileOrEmpty(checkpoints + "/model_best.pt"), "");
 
   auto second = start({"--epochs", "2", "--checkpoint-dir", checkpoints});
-  ASSERT_EQ(second->Wait(kTraining), 0) << Said(*second);
+  ASSERT_EQ(second->Wait(kTraining), 0) << OutputOf(*second);
   EXPECT_THAT(second->standard_output(), HasSubstr("resumed after epoch 1, best Acc@1 "));
   EXPECT_THAT(second->standard_output(), Not(HasSubstr("Epoch: [0]")));
   EXPECT_THAT(second->standard_output(), HasSubstr("Epoch: [1]"));
 
   auto evaluation = start({"--evaluate", "--resume", checkpoints + "/model_best.pt"});
-  ASSERT_EQ(evaluation->Wait(kTraining), 0) << Said(*evaluation);
+  ASSERT_EQ(evaluation->Wait(kTraining), 0) << OutputOf(*evaluation);
   EXPECT_THAT(evaluation->standard_output(), HasSubstr("resumed after epoch "));
   EXPECT_THAT(evaluation->standard_output(), HasSubstr(" on 8 pictures"));
   EXPECT_THAT(evaluation->standard_output(), Not(HasSubstr("Epoch: ")));
 
   auto other = start({"--arch", "resnet50", "--resume", checkpoints + "/model_best.pt"});
   EXPECT_EQ(other->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*other), HasSubstr("model_best.pt holds a resnet18, and --arch is resnet50"));
+  EXPECT_THAT(OutputOf(*other),
+              HasSubstr("model_best.pt holds a resnet18, and --arch is resnet50"));
 }
 
 TEST(ImageNetTemplateTest, ReadsFoldersOfClasses) {
@@ -106,7 +107,7 @@ TEST(ImageNetTemplateTest, ReadsFoldersOfClasses) {
   auto run =
       StartStandalone(Small({"--nproc-per-node", "2"}, {"--batch-size", "4", "--workers", "2",
                                                         "--epochs", "1", "-p", "1", data}));
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("Epoch: [0][2/2]"));
   EXPECT_THAT(run->standard_output(), HasSubstr(" on 8 pictures"));
 }
@@ -137,7 +138,7 @@ TEST(ImageNetTemplateTest, StartsItsRanksItself) {
                                      "10",
                                      "--epochs",
                                      "1"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   for (const char* line : {"using CPU, this will be slow\n", "=> creating model 'resnet18'\n",
                            "--dist-backend nccl: Cadre's own reduces the gradients",
                            "--dist-url tcp://127.0.0.1:23456: not used",
@@ -151,12 +152,12 @@ TEST(ImageNetTemplateTest, TrainsAlexNetAndLooksThroughVgg) {
   auto alexnet = StartProgram(
       kProgram, {"--arch", "alexnet", "--side", "64", "--pictures", "10", "--batch-size", "5",
                  "--epochs", "1", "--device", "cpu", "--gpu", "0"});
-  ASSERT_EQ(alexnet->Wait(kTraining), 0) << Said(*alexnet);
+  ASSERT_EQ(alexnet->Wait(kTraining), 0) << OutputOf(*alexnet);
   EXPECT_THAT(alexnet->standard_output(), HasSubstr("=> creating model 'alexnet'\n"));
   EXPECT_THAT(alexnet->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
   auto vgg = StartProgram(kProgram, {"--arch", "vgg16", "--side", "32", "--pictures", "10",
                                      "--batch-size", "2", "--evaluate", "--device", "cpu"});
-  ASSERT_EQ(vgg->Wait(kTraining), 0) << Said(*vgg);
+  ASSERT_EQ(vgg->Wait(kTraining), 0) << OutputOf(*vgg);
   EXPECT_THAT(vgg->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
 }
 
@@ -166,7 +167,7 @@ TEST(ImageNetTemplateTest, TheTemplatesOwnFlagsAreTakenUnderALauncher) {
                                    {"--dist-url", "tcp://127.0.0.1:23456", "--dist-backend", "nccl",
                                     "--multiprocessing-distributed", "--world-size", "1", "--rank",
                                     "0", "--device", "cpu", "--batch-size", "8", "--epochs", "1"}));
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("--dist-url tcp://127.0.0.1:23456: not used"));
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 2 ranks: "));
 }
@@ -176,7 +177,7 @@ TEST(ImageNetTemplateTest, OneProcessTakesAllDevices) {
   auto run = StartProgram(
       kProgram, {"--device", "cpu", "--dummy", "--side", "32", "--blocks", "1,1,1,1", "--width",
                  "8", "--pictures", "20", "--batch-size", "10", "--epochs", "1"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("one process, devices: 1\n"));
   EXPECT_THAT(run->standard_output(), HasSubstr("Epoch: [0][1/2]\tTime "));
   EXPECT_THAT(run->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
@@ -185,16 +186,17 @@ TEST(ImageNetTemplateTest, OneProcessTakesAllDevices) {
 TEST(ImageNetTemplateTest, WhatCannotBeDoneIsRefused) {
   auto run = StartProgram(kProgram, {"--dist-url", "elsewhere:23456", "--device", "cpu"});
   EXPECT_EQ(run->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("--dist-url elsewhere:23456: expected env://, tcp://"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("--dist-url elsewhere:23456: expected env://, tcp://"));
   auto pretrained = StartProgram(kProgram, {"--pretrained"});
   EXPECT_EQ(pretrained->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*pretrained), HasSubstr("--pretrained: this program downloads no parameters"));
+  EXPECT_THAT(OutputOf(*pretrained),
+              HasSubstr("--pretrained: this program downloads no parameters"));
 }
 
 TEST(ImageNetTemplateTest, AWorldSizeThatIsNotTheJobsIsRefused) {
   auto run = StartStandalone(Small({"--nproc-per-node", "2"}, {"--world-size", "2"}));
   EXPECT_EQ(run->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*run), HasSubstr("--world-size 2 is given in nodes, and the job has 1"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("--world-size 2 is given in nodes, and the job has 1"));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/examples/number_after.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -30,7 +30,7 @@ TEST(MnistCnnTest, SaysWhatSingaSays) {
     std::vector<std::string> flags = {"-m", "2", "-b", "32", "-l", "0.05", "--device", "cpu"};
     flags.insert(flags.end(), option.begin(), option.end());
     auto run = Start(flags);
-    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
     const std::string& said = run->standard_output();
     EXPECT_THAT(said,
                 ContainsRegex("Starting Epoch 0:\n(.*\n)*.*Training loss = [0-9]+\\.[0-9]{6}, "
@@ -67,7 +67,7 @@ TEST(MnistCnnTest, WithSingasSettingsItIsAsGoodAsSingasTable) {
                               "cpu",
                               "--limit",
                               "7936"});
-  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
   const std::string& said = run->standard_output();
   EXPECT_GE(NumberAfter(said, "test accuracy "), 0.956) << said;
 }
@@ -75,13 +75,13 @@ TEST(MnistCnnTest, WithSingasSettingsItIsAsGoodAsSingasTable) {
 TEST(MnistCnnTest, OneWayToSynchronizeAtATime) {
   auto run = Start({"--sync", "fp16", "--dist_option", "half"});
   EXPECT_NE(run->Wait(kTraining), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("excludes"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("excludes"));
 }
 
 TEST(MnistCnnTest, AShareIsAShare) {
   auto run = Start({"--dist_option", "sparseTopK", "--spars", "2"});
   EXPECT_NE(run->Wait(kTraining), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("--spars"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("--spars"));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -22,7 +22,7 @@ constexpr char kLibrary[] = "tools/library/libcadre.so.0";
 
 void ExpectTrains(const std::string& program, std::map<std::string, std::string> env) {
   auto run = StartCadre({"run", "--standalone", "--nproc-per-node", "2", program}, std::move(env));
-  ASSERT_EQ(run->Wait(absl::Minutes(1)), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(absl::Minutes(1)), 0) << OutputOf(*run);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_THAT(run->standard_output(),
                 HasSubstr(absl::StrCat("rank ", rank, " of 2: y = 3.00 x + 2.00\n")));

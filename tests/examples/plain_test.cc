@@ -6,7 +6,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -24,7 +24,7 @@ class PlainTest : public ::testing::TestWithParam<std::tuple<std::string, int>> 
 TEST_P(PlainTest, EveryRankFindsTheLine) {
   const auto& [program, ranks] = GetParam();
   auto run = StartStandalone({"--nproc-per-node", absl::StrCat(ranks), "--", PathOf(program)});
-  ASSERT_EQ(run->Wait(absl::Minutes(1)), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(absl::Minutes(1)), 0) << OutputOf(*run);
   for (int rank = 0; rank < ranks; ++rank) {
     EXPECT_THAT(run->standard_output(),
                 HasSubstr(absl::StrCat("rank ", rank, " of ", ranks, ": y = 3.00 x + 2.00\n")));

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -29,7 +29,7 @@ TEST(ScalingTest, PrintsATableAndAPlot) {
        "8",         "-e",
        "1",         "--limit",
        "64"});
-  ASSERT_EQ(run->Wait(absl::Minutes(3)), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(absl::Minutes(3)), 0) << OutputOf(*run);
   const std::string& said = run->standard_output();
   EXPECT_THAT(said, ContainsRegex("\n +1 +[0-9.]+ +[0-9.]+ +1\\.00 +100\\.0 %\n"));
   EXPECT_THAT(said, ContainsRegex("\n +2 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ %\n"));

@@ -7,8 +7,8 @@
 #include "examples/mnist_cnn/idx.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/examples/number_after.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -32,7 +32,7 @@ TEST(SingaMnistTest, TrainsInEveryWay) {
         "--nproc-per-node", "2", "--", kProgram, data, "-m", "4", "-b", "16", "-l", "0.02", "-d"};
     arguments.insert(arguments.end(), option.begin(), option.end());
     auto run = StartStandalone(arguments);
-    ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+    ASSERT_EQ(run->Wait(kTraining), 0) << OutputOf(*run);
     const std::string& said = run->standard_output();
     EXPECT_THAT(said, HasSubstr("Starting Epoch 2:\n"));
     EXPECT_THAT(said, ContainsRegex("Training loss = [0-9]+\\.[0-9]{6}, training accuracy = "
@@ -45,7 +45,7 @@ TEST(SingaMnistTest, TrainsInEveryWay) {
 TEST(SingaMnistTest, SaysWhichFileIsMissing) {
   auto run = StartStandalone({"--nproc-per-node", "1", "--", kProgram, "/nowhere"});
   EXPECT_EQ(run->Wait(kTraining), 1);
-  EXPECT_THAT(Said(*run),
+  EXPECT_THAT(OutputOf(*run),
               HasSubstr("/nowhere/train-images-idx3-ubyte: expected a file of MNIST's"));
 }
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/examples/number_after.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -48,8 +48,8 @@ TEST(SpawnWithNcclIdTest, HoldersJoinAndTheStrangerDoesNot) {
   auto run = StartOnPretendGpus(
       3, {"--processes", "3", "--with-stranger", "--epochs", "1", "--limit", "256"});
   const auto status = run->Wait(kTraining);
-  if (IsWithoutNccl(*run)) GTEST_SKIP() << Said(*run);
-  ASSERT_EQ(status, 0) << Said(*run);
+  if (IsWithoutNccl(*run)) GTEST_SKIP() << OutputOf(*run);
+  ASSERT_EQ(status, 0) << OutputOf(*run);
   const std::string& output = run->standard_output();
 
   const std::string fingerprint = FingerprintIn(output);
@@ -68,8 +68,8 @@ TEST(SpawnWithNcclIdTest, HoldersJoinAndTheStrangerDoesNot) {
 // All join, and nothing is trained: whoever waits for the training hears of it.
 TEST(SpawnWithNcclIdTest, WithoutAGpuItFails) {
   auto run = StartOnPretendGpus(0, {"--processes", "2"});
-  EXPECT_EQ(run->Wait(kTraining), 1) << Said(*run);
-  if (IsWithoutNccl(*run)) GTEST_SKIP() << Said(*run);
+  EXPECT_EQ(run->Wait(kTraining), 1) << OutputOf(*run);
+  if (IsWithoutNccl(*run)) GTEST_SKIP() << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("all 2 joined\n"));
   EXPECT_THAT(run->standard_error(), HasSubstr("nothing is trained without a GPU: no GPU here"));
 }
@@ -77,7 +77,7 @@ TEST(SpawnWithNcclIdTest, WithoutAGpuItFails) {
 TEST(SpawnWithNcclIdTest, WithoutNcclItFails) {
   auto run = StartCadre({"run", "--standalone", "--nproc-per-node", "1", "--", kProgram},
                         {{"CADRE_NCCL_LIBRARY", "/nonexistent/libnccl.so"}});
-  EXPECT_EQ(run->Wait(kTraining), 1) << Said(*run);
+  EXPECT_EQ(run->Wait(kTraining), 1) << OutputOf(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("nothing is trained without an id: "));
 }
 
@@ -91,11 +91,11 @@ TEST(SpawnWithNcclIdTest, HoldersTrainToTheEndAsOneWould) {
   };
   auto alone = StartOnPretendGpus(1, with({"--processes", "1", "--batch-size", "64"}));
   const auto status = alone->Wait(kTraining);
-  if (IsWithoutNccl(*alone)) GTEST_SKIP() << Said(*alone);
-  ASSERT_EQ(status, 0) << Said(*alone);
+  if (IsWithoutNccl(*alone)) GTEST_SKIP() << OutputOf(*alone);
+  ASSERT_EQ(status, 0) << OutputOf(*alone);
   auto two =
       StartOnPretendGpus(2, with({"--processes", "2", "--batch-size", "32", "--with-stranger"}));
-  ASSERT_EQ(two->Wait(kTraining), 0) << Said(*two);
+  ASSERT_EQ(two->Wait(kTraining), 0) << OutputOf(*two);
   const std::string one_said = alone->standard_output(), two_said = two->standard_output();
 
   for (int rank = 0; rank < 2; ++rank) {
@@ -117,15 +117,15 @@ TEST(SpawnWithNcclIdTest, HoldersTrainToTheEndAsOneWould) {
 TEST(SpawnWithNcclIdTest, MoreProcessesThanGpusShareThem) {
   auto run = StartOnPretendGpus(1, {"--processes", "2", "--epochs", "1", "--limit", "256"});
   const auto status = run->Wait(kTraining);
-  if (IsWithoutNccl(*run)) GTEST_SKIP() << Said(*run);
-  ASSERT_EQ(status, 0) << Said(*run);
+  if (IsWithoutNccl(*run)) GTEST_SKIP() << OutputOf(*run);
+  ASSERT_EQ(status, 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 2 ranks\n"));
 }
 
 TEST(SpawnWithNcclIdTest, AnErrorOfTheTrainingIsThePrograms) {
   auto run = StartOnPretendGpus(2, {"--data-dir", "/nonexistent"});
-  EXPECT_EQ(run->Wait(kTraining), 1) << Said(*run);
-  if (IsWithoutNccl(*run)) GTEST_SKIP() << Said(*run);
+  EXPECT_EQ(run->Wait(kTraining), 1) << OutputOf(*run);
+  if (IsWithoutNccl(*run)) GTEST_SKIP() << OutputOf(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("local rank 0 of 2: "));
   EXPECT_THAT(run->standard_error(), HasSubstr("/nonexistent"));
   EXPECT_THAT(run->standard_error(), HasSubstr("2 processes failed"));
@@ -134,8 +134,8 @@ TEST(SpawnWithNcclIdTest, AnErrorOfTheTrainingIsThePrograms) {
 TEST(SpawnWithNcclIdTest, WithoutAnIdThereIsNothingToJoin) {
   auto run = StartStandalone({"--nproc-per-node", "1", "--", kProgram, "--local-rank", "0",
                               "--gate", "/nonexistent/gate"});
-  EXPECT_EQ(run->Wait(), 1) << Said(*run);
-  EXPECT_THAT(Said(*run), Not(HasSubstr("joined")));
+  EXPECT_EQ(run->Wait(), 1) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run), Not(HasSubstr("joined")));
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/examples/number_after.h"
+#include "tests/testing/launch.h"
 
 namespace cadre::transformer {
 

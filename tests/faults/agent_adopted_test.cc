@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr char kSteadyWorker[] = "tests/faults/steady_worker";
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class AgentAdoptedTest : public testing::Test {
  protected:
@@ -41,15 +41,15 @@ class AgentAdoptedTest : public testing::Test {
   }
   // Its workers have begun, and take their steps.
   void Meet(Process& launcher, size_t workers) {
-    for (const ProbeLine& probe : NextProbes(launcher, workers, kPatience)) {
+    for (const ProbeLine& probe : NextProbes(launcher, workers, kTimeout)) {
       EXPECT_EQ(probe.generation, 1);
       pids_[probe.rank] = probe.pid;
     }
-    ASSERT_TRUE(launcher.WaitForLine("step 5", kPatience).has_value()) << Said(launcher);
+    ASSERT_TRUE(launcher.WaitForLine("step 5", kTimeout).has_value()) << OutputOf(launcher);
   }
   static void Kill(Process& launcher) {
     launcher.Kill(SIGKILL);
-    EXPECT_EQ(launcher.Wait(), 128 + SIGKILL) << Said(launcher);
+    EXPECT_EQ(launcher.Wait(), 128 + SIGKILL) << OutputOf(launcher);
   }
   std::string Log(int rank) const {
     return ReadFileOrEmpty(
@@ -89,6 +89,9 @@ class AgentAdoptedTest : public testing::Test {
   std::map<int, pid_t> pids_;  // by rank
 };
 
+// Fault (node): A launcher is killed, with `--adopt-timeout`, and started again in time -> It takes
+// over its workers: the same processes and generation, store calls and barriers go on, and log
+// files are complete
 TEST_F(AgentAdoptedTest, KilledAloneAndStartedAgain_WorkersGoOn) {
   StartJob("60s");
   ASSERT_THAT(pids_, SizeIs(4));
@@ -97,16 +100,19 @@ TEST_F(AgentAdoptedTest, KilledAloneAndStartedAgain_WorkersGoOn) {
     ExpectBeats(2);
     ExpectBeats(3);
     nodes_[1] = StartNode(1);
-    const auto said = nodes_[1]->WaitForLine("took over 2 workers of generation 1", kPatience);
-    ASSERT_TRUE(said.has_value()) << Said(*nodes_[1]);
-    EXPECT_TRUE(nodes_[1]->WaitForLine("step ", kPatience).has_value()) << Said(*nodes_[1]);
+    const auto said = nodes_[1]->WaitForLine("took over 2 workers of generation 1", kTimeout);
+    ASSERT_TRUE(said.has_value()) << OutputOf(*nodes_[1]);
+    EXPECT_TRUE(nodes_[1]->WaitForLine("step ", kTimeout).has_value()) << OutputOf(*nodes_[1]);
     ExpectAlive();
   }
   Touch("done");
-  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
   ExpectWholeLogs();
 }
 
+// Fault (node): A launcher with `--adopt-timeout` is killed, and one with another command is
+// started and refused by the server -> It leaves the workers as they are, and the right launcher
+// takes them over
 TEST_F(AgentAdoptedTest, StartedByMistakeAndRefused_WorkersWaitForTheRightOne) {
   StartJob("60s");
   Kill(*nodes_[1]);
@@ -114,38 +120,43 @@ TEST_F(AgentAdoptedTest, StartedByMistakeAndRefused_WorkersWaitForTheRightOne) {
   for (const auto& [nnodes, program] :
        {std::pair<std::string, std::string>("2", "/bin/true"), {"3", kSteadyWorker}}) {
     const auto mistake = StartNode(1, nnodes, program);
-    EXPECT_NE(mistake->Wait(kPatience), 0) << Said(*mistake);
+    EXPECT_NE(mistake->Wait(kTimeout), 0) << OutputOf(*mistake);
     EXPECT_THAT(mistake->standard_error(), HasSubstr("refuses this node"));
     ExpectAlive();
     ExpectBeats(2);
     ExpectBeats(3);
   }
   nodes_[1] = StartNode(1);
-  ASSERT_TRUE(nodes_[1]->WaitForLine("took over 2 workers", kPatience)) << Said(*nodes_[1]);
-  EXPECT_TRUE(nodes_[1]->WaitForLine("step ", kPatience).has_value()) << Said(*nodes_[1]);
+  ASSERT_TRUE(nodes_[1]->WaitForLine("took over 2 workers", kTimeout)) << OutputOf(*nodes_[1]);
+  EXPECT_TRUE(nodes_[1]->WaitForLine("step ", kTimeout).has_value()) << OutputOf(*nodes_[1]);
   ExpectAlive();
   Touch("done");
-  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
   ExpectWholeLogs();
 }
 
+// Fault (node): A launcher is killed, with `--adopt-timeout`, and not started again -> When the
+// time is over its supervisor kills every worker, and the node is lost
 TEST_F(AgentAdoptedTest, NotStartedAgain_WorkersEnd) {
   StartJob("1s");
   Kill(*nodes_[1]);
-  EXPECT_TRUE(WaitGone(pids_[2], kPatience));
-  EXPECT_TRUE(WaitGone(pids_[3], kPatience));
-  EXPECT_EQ(nodes_[0]->Wait(kPatience), 75) << Said(*nodes_[0]);
-  EXPECT_THAT(nodes_[0]->standard_error(), HasSubstr("nobody took over its workers within 1s"));
+  EXPECT_TRUE(WaitGone(pids_[2], kTimeout));
+  EXPECT_TRUE(WaitGone(pids_[3], kTimeout));
+  EXPECT_EQ(nodes_[0]->Wait(kTimeout), 75) << OutputOf(*nodes_[0]);
+  EXPECT_THAT(nodes_[0]->standard_error(),
+              HasSubstr("no new launcher took over its workers within 1s"));
 }
 
+// Fault (node): A worker dies between a launcher's death and its restart, with `--adopt-timeout` ->
+// The new launcher reports its real exit code or signal
 TEST_F(AgentAdoptedTest, AWorkerThatDiedMeanwhile_IsReportedAsItEnded) {
   StartJob("60s");
   Kill(*nodes_[1]);
   Touch("die.3");
-  EXPECT_TRUE(WaitGone(pids_[3], kPatience));
+  EXPECT_TRUE(WaitGone(pids_[3], kTimeout));
   nodes_[1] = StartNode(1);
   for (const auto& node : nodes_) {
-    EXPECT_EQ(node->Wait(kPatience), 7) << Said(*node);
+    EXPECT_EQ(node->Wait(kTimeout), 7) << OutputOf(*node);
     EXPECT_THAT(node->standard_error(), HasSubstr("rank 3 (local rank 1) on node1"));
     EXPECT_THAT(node->standard_error(), HasSubstr("told to die"));
   }
@@ -155,13 +166,16 @@ TEST_F(AgentAdoptedTest, CtrlCAfterwards_StopsThem) {
   StartJob("60s");
   Kill(*nodes_[1]);
   nodes_[1] = StartNode(1);
-  ASSERT_TRUE(nodes_[1]->WaitForLine("step ", kPatience).has_value()) << Said(*nodes_[1]);
+  ASSERT_TRUE(nodes_[1]->WaitForLine("step ", kTimeout).has_value()) << OutputOf(*nodes_[1]);
   nodes_[1]->Kill(SIGINT);
-  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 130) << Said(*node);
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kTimeout), 130) << OutputOf(*node);
   for (const auto& [rank, pid] : pids_) EXPECT_TRUE(WaitGone(pid, absl::Seconds(1)));
 }
 
 // The server is in the launcher that is killed; its state is on disk.
+//
+// Fault (node): The launcher that runs the server is killed, with `--adopt-timeout` and a state
+// directory, and started again in time -> Server and workers go on in the same generation
 TEST_F(AgentAdoptedTest, TheLauncherThatServes) {
   const int port = FreePort();
   const auto start = [&](int node) {
@@ -171,19 +185,19 @@ TEST_F(AgentAdoptedTest, TheLauncherThatServes) {
          directory_ + "/state", "--log-dir", directory_ + "/logs", kSteadyWorker, directory_});
   };
   nodes_.push_back(start(0));
-  ASSERT_TRUE(nodes_[0]->WaitForLine("serving the rendezvous", kPatience).has_value())
-      << Said(*nodes_[0]);
+  ASSERT_TRUE(nodes_[0]->WaitForLine("serving the rendezvous", kTimeout).has_value())
+      << OutputOf(*nodes_[0]);
   nodes_.push_back(start(1));
   for (const auto& node : nodes_) Meet(*node, 2);
   Kill(*nodes_[0]);
   for (const auto& [rank, pid] : pids_) ExpectBeats(rank);
   nodes_[0] = start(0);
   for (const auto& node : nodes_) {
-    EXPECT_TRUE(node->WaitForLine("step ", kPatience).has_value()) << Said(*node);
+    EXPECT_TRUE(node->WaitForLine("step ", kTimeout).has_value()) << OutputOf(*node);
   }
   ExpectAlive();
   Touch("done");
-  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
   ExpectWholeLogs();
 }
 
@@ -199,10 +213,10 @@ TEST_F(AgentAdoptedTest, Standalone) {
   Kill(*run);
   for (const int rank : {0, 1}) ExpectBeats(rank);
   run = start();
-  EXPECT_TRUE(run->WaitForLine("step ", kPatience).has_value()) << Said(*run);
+  EXPECT_TRUE(run->WaitForLine("step ", kTimeout).has_value()) << OutputOf(*run);
   ExpectAlive();
   Touch("done");
-  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
   ExpectWholeLogs();
 }
 

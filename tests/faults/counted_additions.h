@@ -1,5 +1,5 @@
-// Additions to a number in a server's store, one after the other, while that server is lost and
-// comes back: each sum must be what the ones before it make.
+// A client that adds to a number in a server's store, again and again, while that server is killed
+// and started again. Each sum must follow from the additions before it.
 #ifndef CADRE_TESTS_FAULTS_COUNTED_ADDITIONS_H_
 #define CADRE_TESTS_FAULTS_COUNTED_ADDITIONS_H_
 
@@ -13,16 +13,16 @@
 
 namespace cadre {
 
-// Adds on a thread of its own. Everything else from one thread.
+// It adds on a thread of its own; the methods are called by one thread.
 class CountedAdditions {
  public:
-  // To job "job", whose workers run. The server outlives it.
+  // Adds to a key of job "job", whose workers run. The server must outlive this object.
   explicit CountedAdditions(const MortalServer& server);
   ~CountedAdditions();
 
-  // Returns at any moment soon after some more were acknowledged.
+  // Returns at a random moment after some more additions were acknowledged.
   void AwaitAnyMoment();
-  // How many were acknowledged in all.
+  // Returns how many additions were acknowledged in all.
   int64_t Stop();
 
  private:

@@ -16,7 +16,7 @@
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 // What etcd's JSON says, of those fields that are numbers in quotes.
 std::string FieldOf(const std::string& json, const std::string& name) {
@@ -30,7 +30,7 @@ class EtcdStormTest : public testing::Test {
   void SetUp() override {
     if (!EtcdProcess::IsInstalled()) GTEST_SKIP() << "needs Debian's etcd-server";
   }
-  // Server 0 leads, server 1 stands in reserve.
+  // Server 0 leads, server 1 is a standby.
   void StartJob(std::unique_ptr<ServerGroup> group) {
     group_ = std::move(group);
     ASSERT_TRUE(group_->Start(0));
@@ -44,8 +44,8 @@ class EtcdStormTest : public testing::Test {
     job_->ExpectAdditions();
   }
   void AwaitSaid(const char* what) {
-    EXPECT_TRUE(group_->server(0).WaitForLine(what, kPatience).has_value())
-        << Said(group_->server(0));
+    EXPECT_TRUE(group_->server(0).WaitForLine(what, kTimeout).has_value())
+        << OutputOf(group_->server(0));
   }
   void FinishJob() {
     job_->ExpectAdditions();
@@ -58,6 +58,9 @@ class EtcdStormTest : public testing::Test {
   std::unique_ptr<StoreJob> job_;
 };
 
+// Fault (state): etcd is out of its quota -> Changes, and workers' store calls, fail with
+// RESOURCE_EXHAUSTED; workers stay, and all goes on when an administrator has made room and
+// disarmed the alarm
 TEST_F(EtcdStormTest, OutOfItsQuota_ChangesAreRefusedUntilThereIsRoom) {
   group_ = std::make_unique<ServerGroup>(2);
   EtcdProcess& etcd = group_->etcd();
@@ -77,19 +80,19 @@ TEST_F(EtcdStormTest, OutOfItsQuota_ChangesAreRefusedUntilThereIsRoom) {
                       done, " ]; do sleep 0.02; done")}));
   };
   start(0);
-  workers = NextProbes(*nodes[0], 2, kPatience);
-  ASSERT_EQ(workers.size(), 2u) << Said(*nodes[0]);
+  workers = NextProbes(*nodes[0], 2, kTimeout);
+  ASSERT_EQ(workers.size(), 2u) << OutputOf(*nodes[0]);
   // Somebody else fills it. In base64: a key of its own, and a MiB of zeros.
   const std::string ballast = absl::StrCat("{\"key\":\"YmFsbGFzdA==\",\"value\":\"",
                                            std::string((1 << 20) / 3 * 4, 'A'), "\"}");
   std::string answer;
-  const absl::Time until = absl::Now() + kPatience;
+  const absl::Time until = absl::Now() + kTimeout;
   while (!absl::StrContains(answer, "database space exceeded") && absl::Now() < until) {
     answer = etcd.Post("/v3/kv/put", ballast);
   }
   // A node that comes is a change.
   start(1);
-  AwaitSaid("database space exceeded; changes are refused");
+  AwaitSaid("database space exceeded; the server refuses changes");
   for (const ProbeLine& worker : workers) EXPECT_TRUE(IsAlive(worker.pid));
   // As an administrator does, with etcdctl.
   const std::string deleted = etcd.Post("/v3/kv/deleterange", "{\"key\":\"YmFsbGFzdA==\"}");
@@ -103,21 +106,25 @@ TEST_F(EtcdStormTest, OutOfItsQuota_ChangesAreRefusedUntilThereIsRoom) {
   AwaitSaid("state can be saved again");
   for (const ProbeLine& worker : workers) EXPECT_TRUE(IsAlive(worker.pid));
   std::ofstream(done) << "now";
-  EXPECT_EQ(nodes[0]->Wait(kPatience), 0) << Said(*nodes[0]);
+  EXPECT_EQ(nodes[0]->Wait(kTimeout), 0) << OutputOf(*nodes[0]);
 }
 
+// Fault (state): etcd stands still for a while -> Changes are refused and workers stay; all goes on
+// by itself, with the same leader or another
 TEST_F(EtcdStormTest, StandsStill_ChangesAreRefusedUntilItGoesOn) {
   auto group = std::make_unique<ServerGroup>(2);
   EtcdProcess& etcd = group->etcd();
   ASSERT_TRUE(etcd.Start());
   StartJob(std::move(group));
   etcd.Pause();
-  AwaitSaid("changes are refused");
+  AwaitSaid("refuses changes");
   job_->ExpectUndisturbed();
   etcd.Resume();
   FinishJob();
 }
 
+// Fault (state): Of three members of etcd the leading one is killed, then a second one -> Additions
+// go on after the first; without a majority changes are refused, until there is one again
 TEST_F(EtcdStormTest, OfThreeMembersTheOneThatLeadsIsKilled_AndThenASecondOne) {
   EtcdCluster cluster;
   StartJob(std::make_unique<ServerGroup>(2, cluster.urls()));
@@ -129,7 +136,7 @@ TEST_F(EtcdStormTest, OfThreeMembersTheOneThatLeadsIsKilled_AndThenASecondOne) {
   // One of three keeps nothing.
   const size_t second = (leader + 1) % EtcdCluster::kMembers;
   cluster.member(second).Kill();
-  AwaitSaid("changes are refused");
+  AwaitSaid("refuses changes");
   job_->ExpectUndisturbed();
   ASSERT_TRUE(cluster.member(second).Start());
   FinishJob();

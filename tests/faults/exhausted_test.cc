@@ -18,14 +18,14 @@
 #include "gmock/gmock.h"
 #include "tests/faults/mortal_server.h"
 #include "tests/faults/store_job.h"
-#include "tests/testing/process_limit.h"
+#include "tests/testing/cgroups.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr char kNoDescriptor[] = "Too many open files";
 constexpr char kNoProcess[] = "Resource temporarily unavailable";
 
@@ -37,8 +37,8 @@ bool RunsOrSays(const std::vector<std::string>& prefix, const std::string& lack,
     words.push_back(word);
   }
   const auto run = StartProgram(words[0], std::vector<std::string>(words.begin() + 1, words.end()));
-  const std::optional<int> status = run->Wait(kPatience);
-  EXPECT_TRUE(status.has_value()) << "with " << limit << ": " << Said(*run);
+  const std::optional<int> status = run->Wait(kTimeout);
+  EXPECT_TRUE(status.has_value()) << "with " << limit << ": " << OutputOf(*run);
   if (status == 0) return true;
   EXPECT_THAT(run->standard_error(), HasSubstr(lack)) << "with " << limit;
   return false;
@@ -64,6 +64,8 @@ void GiveDescriptors(pid_t pid) {
   ASSERT_EQ(prlimit(pid, RLIMIT_NOFILE, &limit, nullptr), 0);
 }
 
+// Fault (input): A launcher may open any number of files from 4 to 64 -> It runs, or ends in time
+// and says what it lacked (below 32 at its start, with 69); nothing is left behind
 TEST(DescriptorsTest, ALauncherWithAnyNumberOfThemRunsOrSaysThatTheyAreTooFew) {
   bool ran = false;
   for (int limit = 4; limit <= 64; limit += limit < 32 ? 2 : 8) {
@@ -74,6 +76,9 @@ TEST(DescriptorsTest, ALauncherWithAnyNumberOfThemRunsOrSaysThatTheyAreTooFew) {
 }
 
 // Sockets that agents and commands have are served, others wait: nothing is restarted for it.
+//
+// Fault (input): A server gets no more descriptors -> Its nodes and their workers go on; new
+// clients are refused with 69 until a descriptor is free
 TEST(DescriptorsTest, AServerThatGetsNoMoreServesWhoIsThereAndOthersLater) {
   MortalServer server;
   ASSERT_TRUE(server.Start());
@@ -85,7 +90,7 @@ TEST(DescriptorsTest, AServerThatGetsNoMoreServesWhoIsThereAndOthersLater) {
   const auto status = [&] {
     auto asked = StartCadre(
         {"status", "job", "--server=" + server.endpoint(), "--token-file=" + server.token_file()});
-    EXPECT_TRUE(asked->Wait(kPatience).has_value()) << Said(*asked);
+    EXPECT_TRUE(asked->Wait(kTimeout).has_value()) << OutputOf(*asked);
     return asked;
   };
   // One that it has may have become free.
@@ -93,7 +98,7 @@ TEST(DescriptorsTest, AServerThatGetsNoMoreServesWhoIsThereAndOthersLater) {
   job.ExpectAdditions();
   GiveDescriptors(pid);
   const auto afterwards = status();
-  EXPECT_EQ(afterwards->Wait(), 0) << Said(*afterwards) << Said(server.process());
+  EXPECT_EQ(afterwards->Wait(), 0) << OutputOf(*afterwards) << OutputOf(server.process());
   job.ExpectUndisturbed();
   job.Finish();
 }
@@ -121,37 +126,43 @@ class ProcessesTest : public testing::Test {
   std::unique_ptr<ProcessLimit> limit_;
 };
 
+// Fault (input): A launcher may start any number of processes and threads from 1 to 24 (`pids.max`)
+// -> It runs, or ends in time and says what it lacked; nothing is left behind
 TEST_F(ProcessesTest, ALauncherWithAnyNumberOfThemRunsOrSaysThatTheyAreTooFew) {
   bool ran = false;
   for (int limit = 1; limit <= 24; ++limit) {
     limit_->Set(limit);
     ran = RunsOrSays(limit_->Inside(), kNoProcess, limit);
-    EXPECT_TRUE(limit_->AwaitEmpty(kPatience)) << "with " << limit;
+    EXPECT_TRUE(limit_->AwaitEmpty(kTimeout)) << "with " << limit;
   }
   EXPECT_TRUE(ran);
 }
 
+// Fault (input): A node can start no process, or open no file, for a worker at that moment -> That
+// is a failure of the worker: it is retried within the budget, and the job runs when there is room
 TEST_F(ProcessesTest, AJobThatMayStartNoWorkerForAWhileRunsWhenItMay) {
   const auto run = StartInside({kCadre, "run", "--standalone", "--nproc-per-node=2",
                                 "--max-restarts=1000", "--backoff=100ms..100ms", kProbe});
-  const auto first = NextProbes(*run, 2, kPatience);
-  ASSERT_EQ(first.size(), 2u) << Said(*run);
+  const auto first = NextProbes(*run, 2, kTimeout);
+  ASSERT_EQ(first.size(), 2u) << OutputOf(*run);
   limit_->Set(limit_->Count() - 2);
   kill(first[0].pid, SIGKILL);
-  EXPECT_TRUE(run->WaitForLine(absl::StrCat("fork: ", kNoProcess), kPatience).has_value())
-      << Said(*run);
+  EXPECT_TRUE(run->WaitForLine(absl::StrCat("fork: ", kNoProcess), kTimeout).has_value())
+      << OutputOf(*run);
   limit_->SetUnlimited();
-  EXPECT_EQ(NextProbes(*run, 2, kPatience).size(), 2u) << Said(*run);
+  EXPECT_EQ(NextProbes(*run, 2, kTimeout).size(), 2u) << OutputOf(*run);
   run->Kill(SIGINT);
-  EXPECT_EQ(run->Wait(kPatience), 130) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 130) << OutputOf(*run);
 }
 
+// Fault (input): A server may start no more threads -> It serves its nodes and new clients without
+// another thread
 TEST_F(ProcessesTest, AServerThatMayStartNoThreadServesAllTheSame) {
   MortalServer files;
   const auto server =
       StartInside({kCadre, "server", absl::StrCat("--port=", files.port()),
                    "--token-file=" + files.token_file(), "--state-dir=" + files.state_dir()});
-  ASSERT_TRUE(server->WaitForLine("serving at", kPatience).has_value()) << Said(*server);
+  ASSERT_TRUE(server->WaitForLine("serving at", kTimeout).has_value()) << OutputOf(*server);
   limit_->Set(limit_->Count());
   StoreJob job(files.token_file());
   for (int node = 0; node < 2; ++node) job.StartNode(files.port(), "2");
@@ -159,10 +170,10 @@ TEST_F(ProcessesTest, AServerThatMayStartNoThreadServesAllTheSame) {
   job.ExpectAdditions();
   const auto status = StartCadre(
       {"status", "job", "--server=" + files.endpoint(), "--token-file=" + files.token_file()});
-  EXPECT_EQ(status->Wait(kPatience), 0) << Said(*status) << Said(*server);
+  EXPECT_EQ(status->Wait(kTimeout), 0) << OutputOf(*status) << OutputOf(*server);
   job.Finish();
   server->Kill(SIGTERM);
-  EXPECT_EQ(server->Wait(kPatience), 0) << Said(*server);
+  EXPECT_EQ(server->Wait(kTimeout), 0) << OutputOf(*server);
 }
 
 // An agent of a cluster, on which jobs are to run that end at once.
@@ -174,7 +185,8 @@ class AgentExhaustedTest : public ProcessesTest {
     ASSERT_TRUE(server_.Start());
     agent_ = StartInside(
         Cadre({kCadre, "agent", "--node-name=n0", "--cpus=2", "--gpus=0", "--user=root"}));
-    ASSERT_TRUE(agent_->WaitForLine("is in the cluster", kPatience).has_value()) << Said(*agent_);
+    ASSERT_TRUE(agent_->WaitForLine("is in the cluster", kTimeout).has_value())
+        << OutputOf(*agent_);
   }
   std::vector<std::string> Cadre(std::vector<std::string> words) const {
     words.insert(words.end(),
@@ -189,11 +201,13 @@ class AgentExhaustedTest : public ProcessesTest {
     return StartCadre(Cadre({"submit", spec, "--follow"}));
   }
   // False: it has begun.
-  bool CannotBegin(Process& job) { return job.WaitForLine("avoids n0: ", kPatience).has_value(); }
-  void ExpectRuns(Process& job) { EXPECT_EQ(job.Wait(kPatience), 0) << Said(job) << Said(*agent_); }
+  bool CannotBegin(Process& job) { return job.WaitForLine("avoids n0: ", kTimeout).has_value(); }
+  void ExpectRuns(Process& job) {
+    EXPECT_EQ(job.Wait(kTimeout), 0) << OutputOf(job) << OutputOf(*agent_);
+  }
   void ExpectAGoodEnd() {
     agent_->Kill(SIGTERM);
-    EXPECT_EQ(agent_->Wait(kPatience), 0) << Said(*agent_);
+    EXPECT_EQ(agent_->Wait(kTimeout), 0) << OutputOf(*agent_);
   }
 
   MortalServer server_;
@@ -202,13 +216,16 @@ class AgentExhaustedTest : public ProcessesTest {
 };
 
 // With the thread for users' files that its first launcher was started by, or without one.
+//
+// Fault (input): A cluster's agent may start no more processes or threads -> It keeps running,
+// retries what it cannot start, and still ends when it is told to
 TEST_F(AgentExhaustedTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
   for (const std::string round : {"1", "2"}) {
     const auto threads = std::distance(
         std::filesystem::directory_iterator(absl::StrCat("/proc/", agent_->pid(), "/task")), {});
     limit_->Set(static_cast<int>(threads));
     const auto job = Submit("job" + round);
-    EXPECT_TRUE(CannotBegin(*job)) << Said(*job) << Said(*agent_);
+    EXPECT_TRUE(CannotBegin(*job)) << OutputOf(*job) << OutputOf(*agent_);
     limit_->SetUnlimited();
     ExpectRuns(*job);
   }
@@ -216,6 +233,9 @@ TEST_F(AgentExhaustedTest, AnAgentThatMayStartNoLauncherStaysAndDoesWhenItMay) {
 }
 
 // One that itself gets none, and one whose supervisor does not.
+//
+// Fault (input): A cluster's agent or its supervisor gets no more descriptors -> It keeps running
+// and starts launchers when there is room
 TEST_F(AgentExhaustedTest, AnAgentThatGetsNoDescriptorStaysAndStartsLaunchersWhenItDoes) {
   // By now it has the threads and files that it keeps.
   ExpectRuns(*Submit("first"));
@@ -225,7 +245,7 @@ TEST_F(AgentExhaustedTest, AnAgentThatGetsNoDescriptorStaysAndStartsLaunchersWhe
     const auto meanwhile = Submit(absl::StrCat("meanwhile-", pid));
     // A descriptor that it has may have become free.
     if (CannotBegin(*meanwhile)) {
-      EXPECT_THAT(meanwhile->standard_error(), HasSubstr(kNoDescriptor)) << Said(*agent_);
+      EXPECT_THAT(meanwhile->standard_error(), HasSubstr(kNoDescriptor)) << OutputOf(*agent_);
     }
     GiveDescriptors(pid);
     ExpectRuns(*meanwhile);
@@ -234,15 +254,18 @@ TEST_F(AgentExhaustedTest, AnAgentThatGetsNoDescriptorStaysAndStartsLaunchersWhe
 }
 
 // The kernel's order of those that it kills for want of memory.
+//
+// Fault (worker): The machine runs out of memory -> The kernel kills a worker before its supervisor
+// and agent: a worker's `oom_score_adj` is 100 above its supervisor's, and at least 100
 TEST(OomOrderTest, WorkersGoBeforeWhatBringsThemBack) {
   for (const int own : {0, 300}) {
     const auto run = StartProgram(
         "/usr/bin/choom", {"-n", absl::StrCat(own), "--", kCadre, "run", "--standalone", kProbe});
-    const auto probes = NextProbes(*run, 1, kPatience);
+    const auto probes = NextProbes(*run, 1, kTimeout);
     if (absl::StrContains(run->standard_error(), "failed to set score")) {
       GTEST_SKIP() << "this process has a higher one, and may not lower it";
     }
-    ASSERT_EQ(probes.size(), 1u) << Said(*run);
+    ASSERT_EQ(probes.size(), 1u) << OutputOf(*run);
     const auto score = [](pid_t pid) {
       int value = 0;
       EXPECT_TRUE(
@@ -253,7 +276,7 @@ TEST(OomOrderTest, WorkersGoBeforeWhatBringsThemBack) {
     EXPECT_EQ(score(ParentOf(probes[0].pid)), own) << "its supervisor";
     EXPECT_EQ(score(probes[0].pid), own + 100);
     run->Kill(SIGINT);
-    EXPECT_EQ(run->Wait(kPatience), 130) << Said(*run);
+    EXPECT_EQ(run->Wait(kTimeout), 130) << OutputOf(*run);
   }
 }
 

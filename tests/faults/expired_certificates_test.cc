@@ -11,9 +11,9 @@
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gmock/gmock.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/faults/store_job.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/wall_clock.h"
 
 namespace cadre {
@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kPreloaded[] = "tests/testing/libwall_clock.so";
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 // MakeCertificates' are good for two days.
 constexpr int64_t kThreeDays = 3 * 86400;
 
@@ -45,12 +45,12 @@ class ExpiredCertificatesTest : public testing::Test {
   void StartServer() {
     server_ = StartCadre({"server", absl::StrCat("--port=", port_), "--token-file=" + token_,
                           "--state-dir=" + directory_ + "/state", "--tls-dir=" + certificates_});
-    ASSERT_TRUE(server_->WaitForLine("serving at", kPatience).has_value()) << Said(*server_);
+    ASSERT_TRUE(server_->WaitForLine("serving at", kTimeout).has_value()) << OutputOf(*server_);
   }
   std::unique_ptr<Process> Status() {
     auto status = StartCadre({"status", absl::StrCat("--server=127.0.0.1:", port_),
                               "--token-file=" + token_, "--tls-dir=" + certificates_});
-    EXPECT_TRUE(status->Wait(kPatience).has_value()) << Said(*status);
+    EXPECT_TRUE(status->Wait(kTimeout).has_value()) << OutputOf(*status);
     return status;
   }
   // As an administrator does, one file after the other.
@@ -69,6 +69,9 @@ class ExpiredCertificatesTest : public testing::Test {
   std::unique_ptr<Process> server_;
 };
 
+// Fault (access): Certificates expire while a job runs -> Connections go on and new ones are
+// refused, which the error explains; after a server restart agents keep their workers and return
+// with new certificates in the same generation
 TEST_F(ExpiredCertificatesTest, WhileAJobRuns_ItGoesOnAndNewOnesBringItBack) {
   ASSERT_OK(WriteTokenFile(token_, RandomToken()));
   StartServer();

@@ -28,7 +28,7 @@ class FailoverTest : public testing::Test {
     if (!EtcdProcess::IsInstalled()) GTEST_SKIP() << "needs Debian's etcd-server";
     ASSERT_TRUE(group_.etcd().Start());
   }
-  // Server 0 leads, server 1 stands in reserve.
+  // Server 0 leads, server 1 is a standby.
   void StartServers(const std::string& kill = "") {
     ASSERT_TRUE(group_.Start(0, kill));
     ASSERT_TRUE(group_.AwaitLeads(0));
@@ -48,12 +48,12 @@ class FailoverTest : public testing::Test {
     for (const auto& node : nodes_) {
       for (const ProbeLine& probe : NextProbes(*node, 2)) pids_.push_back(probe.pid);
     }
-    ASSERT_EQ(pids_.size(), 4u) << Said(*nodes_[0]) << Said(*nodes_[1]);
+    ASSERT_EQ(pids_.size(), 4u) << OutputOf(*nodes_[0]) << OutputOf(*nodes_[1]);
   }
   void AwaitAgents() {
     for (const auto& node : nodes_) {
       EXPECT_TRUE(node->WaitForLine("reached the rendezvous server", absl::Seconds(30)).has_value())
-          << Said(*node);
+          << OutputOf(*node);
     }
   }
   void ExpectWorkersAlive() {
@@ -64,7 +64,7 @@ class FailoverTest : public testing::Test {
     ExpectWorkersAlive();
     std::ofstream(done_) << "now";
     for (const auto& node : nodes_) {
-      EXPECT_EQ(node->Wait(), 0) << Said(*node);
+      EXPECT_EQ(node->Wait(), 0) << OutputOf(*node);
       EXPECT_THAT(node->standard_output(), HasSubstr("store ok"));
       EXPECT_THAT(node->standard_output(), Not(HasSubstr("generation=2")));
     }
@@ -77,6 +77,8 @@ class FailoverTest : public testing::Test {
   std::vector<pid_t> pids_;
 };
 
+// Fault (server): The leading server is killed, with etcd and a second server -> The second one
+// leads within 5 s; workers are undisturbed, and store calls go on
 TEST_F(FailoverTest, TheLeaderIsKilled_AndThenTheNextOne) {
   StartServers();
   StartStoreWorkers();
@@ -99,6 +101,8 @@ TEST_F(FailoverTest, TheLeaderIsKilled_AndThenTheNextOne) {
   FinishJob();
 }
 
+// Fault (server): The leading server is told to end, with etcd and a second server -> It hands
+// over, and workers are undisturbed
 TEST_F(FailoverTest, TheLeaderIsTold_ToEnd_AndHandsOver) {
   StartServers();
   StartStoreWorkers();
@@ -112,6 +116,9 @@ TEST_F(FailoverTest, TheLeaderIsTold_ToEnd_AndHandsOver) {
 }
 
 // It does not hang up, and when it goes on it still believes that it leads.
+//
+// Fault (server): The leading server stands still and goes on later, with etcd and a second server
+// -> The second one leads; the first can write nothing and steps down
 TEST_F(FailoverTest, TheLeaderStandsStill_AndIsDeposed) {
   StartServers();
   StartStoreWorkers();
@@ -127,16 +134,18 @@ TEST_F(FailoverTest, TheLeaderStandsStill_AndIsDeposed) {
   FinishJob();
 }
 
+// Fault (state): etcd is restarted or unreachable for a moment -> Leases are renewed and changes
+// refused, until the server goes on by itself
 TEST_F(FailoverTest, EtcdIsStartedAnew_ChangesAreRefusedMeanwhile) {
   StartServers();
   StartStoreWorkers();
   group_.etcd().Kill();
-  EXPECT_TRUE(group_.server(0).WaitForLine("changes are refused").has_value())
-      << Said(group_.server(0));
+  EXPECT_TRUE(group_.server(0).WaitForLine("refuses changes").has_value())
+      << OutputOf(group_.server(0));
   ExpectWorkersAlive();
   ASSERT_TRUE(group_.etcd().Start());
   EXPECT_TRUE(group_.server(0).WaitForLine("state can be saved again").has_value())
-      << Said(group_.server(0));
+      << OutputOf(group_.server(0));
   FinishJob();
   // Their heartbeats were taken all the while.
   for (const auto& node : nodes_) {
@@ -144,14 +153,16 @@ TEST_F(FailoverTest, EtcdIsStartedAnew_ChangesAreRefusedMeanwhile) {
   }
 }
 
+// Fault (state): etcd stays unreachable -> The server disconnects its agents, which keep their
+// workers; all go on when etcd is back
 TEST_F(FailoverTest, EtcdIsAwayForLong_WorkersStay) {
   StartServers();
   StartStoreWorkers();
   group_.etcd().Kill();
   EXPECT_TRUE(group_.server(0).WaitForLine("has not confirmed the lease").has_value())
-      << Said(group_.server(0));
+      << OutputOf(group_.server(0));
   for (const auto& node : nodes_) {
-    EXPECT_TRUE(node->WaitForLine("workers keep running").has_value()) << Said(*node);
+    EXPECT_TRUE(node->WaitForLine("workers keep running").has_value()) << OutputOf(*node);
   }
   ASSERT_TRUE(group_.etcd().Start());
   AwaitAgents();
@@ -164,17 +175,20 @@ TEST_F(FailoverTest, CommandsFindTheServerThatLeads) {
   const auto status =
       StartCadre({"status", "--server", absl::StrCat(group_.endpoint(1), ",", group_.endpoint(0)),
                   "--token-file", group_.token_file()});
-  EXPECT_EQ(status->Wait(), 0) << Said(*status);
+  EXPECT_EQ(status->Wait(), 0) << OutputOf(*status);
   EXPECT_THAT(status->standard_output(), HasSubstr("job"));
   const auto refused =
       StartCadre({"status", "--server", group_.endpoint(1), "--token-file", group_.token_file()});
-  EXPECT_EQ(refused->Wait(), 69) << Said(*refused);
+  EXPECT_EQ(refused->Wait(), 69) << OutputOf(*refused);
   EXPECT_THAT(refused->standard_error(),
-              HasSubstr(absl::StrCat("stands in reserve: ", group_.endpoint(0), " leads")));
+              HasSubstr(absl::StrCat("is a standby: ", group_.endpoint(0), " leads")));
   FinishJob();
 }
 
 // The launchers serve; the one that leads dies with its node.
+//
+// Fault (server): The node whose launcher leads is killed, with etcd -> Another launcher leads, and
+// the others form the next generation after the dead node's lease
 TEST_F(FailoverTest, TheNodeWhoseLauncherLeadsIsKilled) {
   const std::string finish = absl::StrCat("until [ -e ", done_, " ]; do sleep 0.02; done");
   const std::vector<std::string> arguments = {
@@ -184,22 +198,22 @@ TEST_F(FailoverTest, TheNodeWhoseLauncherLeadsIsKilled) {
                    finish)};
   nodes_.push_back(group_.StartNode(0, "2:3", arguments));
   // It is in: who comes later does not lead.
-  ASSERT_TRUE(nodes_[0]->WaitForLine("1 of").has_value()) << Said(*nodes_[0]);
+  ASSERT_TRUE(nodes_[0]->WaitForLine("1 of").has_value()) << OutputOf(*nodes_[0]);
   for (int node = 1; node < 3; ++node) nodes_.push_back(group_.StartNode(node, "2:3", arguments));
   for (const auto& node : nodes_) {
-    ASSERT_EQ(NextProbes(*node, 2).size(), 2u) << Said(*node);
+    ASSERT_EQ(NextProbes(*node, 2).size(), 2u) << OutputOf(*node);
   }
   const absl::Time killed = absl::Now();
   nodes_[0]->Kill(SIGKILL);
   for (const size_t node : {1, 2}) {
     const std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, absl::Seconds(60));
-    ASSERT_EQ(probes.size(), 2u) << Said(*nodes_[node]);
+    ASSERT_EQ(probes.size(), 2u) << OutputOf(*nodes_[node]);
     EXPECT_EQ(probes[0].world, 4);
     EXPECT_EQ(probes[0].generation, 2);
   }
   PrintSince("killed the node that led: the others run the next generation", killed);
   std::ofstream(done_) << "now";
-  for (const size_t node : {1, 2}) EXPECT_EQ(nodes_[node]->Wait(), 0) << Said(*nodes_[node]);
+  for (const size_t node : {1, 2}) EXPECT_EQ(nodes_[node]->Wait(), 0) << OutputOf(*nodes_[node]);
 }
 
 // The leader dies at a kind of record that a job with one restart writes.
@@ -214,7 +228,7 @@ TEST_P(FailoverAtRecordTest, TheJobEndsAsIfNothingHadBeen) {
   ASSERT_TRUE(group_.WaitDead(0, absl::Seconds(30))) << "there was no such record";
   std::string all;
   for (const auto& node : nodes_) {
-    EXPECT_EQ(node->Wait(absl::Seconds(40)), 0) << Said(*node);
+    EXPECT_EQ(node->Wait(absl::Seconds(40)), 0) << OutputOf(*node);
     all += node->standard_output();
   }
   EXPECT_THAT(all, HasSubstr("generation=2"));

@@ -29,8 +29,8 @@ class KillingLog final : public log::RecordLog {
     return status;
   }
   bool WantsCompaction() const override { return log_->WantsCompaction(); }
-  absl::Status Compact(log::Shortener& shortener, const std::atomic<bool>& stop) override {
-    return log_->Compact(shortener, stop);
+  absl::Status Compact(log::Compactor& compactor, const std::atomic<bool>& stop) override {
+    return log_->Compact(compactor, stop);
   }
 
  private:

@@ -10,12 +10,13 @@
 
 namespace cadre {
 
-// A cadre that reads an order from its environment (mortal_cadre.cc), in the runfiles.
+// A cadre program that reads an order from its environment (mortal_cadre.cc), in the runfiles.
 inline constexpr char kMortalCadre[] = "tests/faults/mortal_cadre";
 inline constexpr char kKillAtCommit[] = "CADRE_KILL_AT_COMMIT";
 
-// `order` is "before|after RECORD", with the record's name in record.proto: SIGKILL before or after
-// the first Append that holds such a record. INVALID_ARGUMENT for anything else.
+// Wraps a log. `order` is "before RECORD" or "after RECORD", with the record's name in
+// record.proto: the process gets SIGKILL before or after the first Append that contains such a
+// record. INVALID_ARGUMENT: the order is neither.
 absl::StatusOr<std::unique_ptr<log::RecordLog>> KillAtCommit(absl::string_view order,
                                                              std::unique_ptr<log::RecordLog> log);
 

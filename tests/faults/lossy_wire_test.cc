@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class LossyWireTest : public testing::Test {
  protected:
@@ -49,7 +49,7 @@ class LossyWireTest : public testing::Test {
     proxy_->Hold(direction, false);
     // What it asked for in the meantime, of a generation that is over, changes nothing.
     for (const ProbeLine& worker : job_.workers(2)) {
-      EXPECT_TRUE(WaitGone(worker.pid, kPatience)) << Said(job_.node(2));
+      EXPECT_TRUE(WaitGone(worker.pid, kTimeout)) << OutputOf(job_.node(2));
     }
     // What the server had answered before it gave the node up was still on its way.
     const int late = direction == TcpProxy::kFromServer ? 2 : 0;
@@ -65,23 +65,34 @@ class LossyWireTest : public testing::Test {
   StoreJob job_{server_.token_file()};
 };
 
+// Fault (network): What a node sends to the server is held, until the others go on -> They go on
+// when its lease ends; when the held data arrive its old workers are stopped and nothing of theirs
+// counts
 TEST_F(LossyWireTest, NothingReachesTheServer_TheOthersGoOnAndTheNodeComesBack) {
   CutOneWay(TcpProxy::kToServer);
 }
 
+// Fault (network): What the server sends to a node is held, until the others go on -> The agent
+// gives the connection up, the others run the next generation, and later the node is a spare whose
+// old workers count for nothing
 TEST_F(LossyWireTest, NothingComesFromTheServer_TheOthersGoOnAndTheNodeComesBack) {
   CutOneWay(TcpProxy::kFromServer);
 }
 
+// Fault (network): Everything between a server and an agent is 0.3 s late in both directions ->
+// Additions go on, and no connection and no node is lost
 TEST_F(LossyWireTest, EverythingIsLate_NobodyIsLost) {
   StartJob(2, "2");
   proxy_->Delay(absl::Milliseconds(300));
   for (int times = 0; times < 2; ++times) job_.ExpectAdditions();
   job_.ExpectUndisturbed();
   job_.Finish();
-  EXPECT_THAT(Said(job_.node(1)), Not(HasSubstr("lost the rendezvous server")));
+  EXPECT_THAT(OutputOf(job_.node(1)), Not(HasSubstr("lost the rendezvous server")));
 }
 
+// Fault (network): A server's answers are lost with their connection, ten times, with
+// `--strict-fencing` -> The agent asks again on the next connection; each addition counts once, and
+// nothing restarts
 TEST_F(LossyWireTest, AnswersAreLostAndAskedForAgain_EachAdditionCountsOnce) {
   // A node whose connection ends is lost a moment later, which a busy machine may need to come
   // back; with this it has its lease for that.
@@ -90,7 +101,7 @@ TEST_F(LossyWireTest, AnswersAreLostAndAskedForAgain_EachAdditionCountsOnce) {
     proxy_->Lose(TcpProxy::kFromServer);
     // The server has heard a request, or several, whose answers are lost.
     ASSERT_TRUE(
-        proxy_->AwaitArrived(TcpProxy::kToServer, proxy_->arrived(TcpProxy::kToServer), kPatience));
+        proxy_->AwaitArrived(TcpProxy::kToServer, proxy_->arrived(TcpProxy::kToServer), kTimeout));
     proxy_->Reset();
     job_.ExpectAdditions();
   }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "launcher/attach/state_directory.h"
+#include "launcher/attach/server_state.h"
 #include "launcher/cadre_main.h"
 #include "tests/faults/kill_at_commit.h"
 
@@ -21,6 +21,6 @@ absl::StatusOr<std::unique_ptr<cadre::log::RecordLog>> ByOrder(
 }  // namespace
 
 int main(int argc, char** argv) {
-  cadre::launcher::WrapLogs(ByOrder);
+  cadre::launcher::SetLogWrapper(ByOrder);
   return cadre::launcher::CadreMain(argc, argv);
 }

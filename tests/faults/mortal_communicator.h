@@ -1,5 +1,5 @@
-// A communicator that kills its process in the gather, or the reduce-scatter, that was chosen:
-// right before it, or when it has begun.
+// A communicator that kills its process in a chosen gather or reduce-scatter: right before it, or
+// when it has begun.
 #ifndef CADRE_TESTS_FAULTS_MORTAL_COMMUNICATOR_H_
 #define CADRE_TESTS_FAULTS_MORTAL_COMMUNICATOR_H_
 
@@ -14,7 +14,8 @@ namespace cadre {
 class MortalCommunicator : public Communicator {
  public:
   enum class Call { kGather, kReduceScatter };
-  // Does not return where the process is to end: asked before a call, and again when it runs.
+  // Called before a call, and again when it has begun. It does not return if the process is to die
+  // there.
   using Fate = std::function<void(Call call, bool begun)>;
 
   MortalCommunicator(Communicator& inner, Fate fate) : inner_(inner), fate_(std::move(fate)) {}

@@ -11,14 +11,13 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "rpc/channels.h"
-#include "rpc/status.h"
 #include "tests/faults/kill_at_commit.h"
 
 namespace cadre {
 namespace {
 
 // How long a client goes on asking a server that comes and goes.
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
 
 std::string WriteToken() {
@@ -46,21 +45,21 @@ bool MortalServer::Start(const std::string& kill) {
                           {{kKillAtCommit, kill}});
   if (process_ == nullptr) return false;
   const bool serves = process_->WaitForLine("serving at").has_value();
-  EXPECT_TRUE(serves) << Said(*process_);
+  EXPECT_TRUE(serves) << OutputOf(*process_);
   slowest_start_ = std::max(slowest_start_, absl::Now() - begin);
   return serves;
 }
 
 void MortalServer::Kill() {
   process_->Kill(SIGKILL);
-  EXPECT_EQ(process_->Wait(), 128 + SIGKILL) << Said(*process_);
+  EXPECT_EQ(process_->Wait(), 128 + SIGKILL) << OutputOf(*process_);
   process_.reset();
 }
 
 bool MortalServer::WaitDead(absl::Duration timeout) {
   const std::optional<int> status = process_->Wait(timeout);
   if (!status.has_value()) return false;
-  EXPECT_EQ(*status, 128 + SIGKILL) << Said(*process_);
+  EXPECT_EQ(*status, 128 + SIGKILL) << OutputOf(*process_);
   process_.reset();
   return true;
 }
@@ -85,7 +84,7 @@ StoreClient::StoreClient(const MortalServer& server, std::string job, uint64_t c
 }
 
 absl::StatusOr<v1::StoreReply> StoreClient::Ask(const v1::StoreRequest& request) {
-  const absl::Time until = absl::Now() + kPatience;
+  const absl::Time until = absl::Now() + kTimeout;
   absl::Status last;
   while (absl::Now() < until) {
     grpc::ClientContext context;

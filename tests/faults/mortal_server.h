@@ -1,5 +1,5 @@
-// `cadre server` with a state directory, to be killed and started again; and a client of its store
-// that asks until it is answered, as an agent does. One thread.
+// A `cadre server` with a state directory, which tests kill and start again; and a client of its
+// store that repeats a request until it is answered, as an agent does. One thread.
 #ifndef CADRE_TESTS_FAULTS_MORTAL_SERVER_H_
 #define CADRE_TESTS_FAULTS_MORTAL_SERVER_H_
 
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "proto/store.grpc.pb.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 
-// A server that does not serve within this after its start is too late.
+// The limit of the time from the start of a server until it serves.
 inline constexpr absl::Duration kBackWithin = absl::Seconds(2);
 
 class MortalServer {
@@ -26,19 +26,19 @@ class MortalServer {
   const std::string& token_file() const { return token_file_; }
   std::string endpoint() const;
 
-  // Starts it; false, with a test failure, when it does not serve in time. `kill` is an order for
+  // Starts it; false, with a test failure, if it does not serve in time. `kill` is an order for
   // KillAtCommit().
   bool Start(const std::string& kill = "");
-  // SIGKILL, and waits for the end.
+  // Sends SIGKILL and waits until it has ended.
   void Kill();
-  // Whether it died by itself within `timeout`.
+  // Returns whether it died by itself within `timeout`.
   bool WaitDead(absl::Duration timeout);
   bool running() const { return process_ != nullptr; }
   Process& process() { return *process_; }
-  // The longest that a start took.
+  // The longest time that a start took.
   absl::Duration slowest_start() const { return slowest_start_; }
 
-  // One node, of two workers, of job "job".
+  // Starts one node, with two workers, of job "job".
   std::unique_ptr<Process> StartNode(int node, const std::string& nnodes,
                                      const std::vector<std::string>& more = {});
 
@@ -54,7 +54,7 @@ class StoreClient {
  public:
   StoreClient(const MortalServer& server, std::string job, uint64_t client);
 
-  // The sum after adding 1. The same request is made again for as long as nobody answers.
+  // Adds 1 and returns the sum. Repeats the same request until it is answered.
   absl::StatusOr<int64_t> Add(const std::string& key, uint64_t request_id);
 
  private:

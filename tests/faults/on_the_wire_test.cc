@@ -119,6 +119,8 @@ TEST_F(OnTheWireTest, InClearEverythingCanBeRead) {
   }
 }
 
+// Fault (access): A third party reads the network between ranks that use `--encrypt` -> No data of
+// the store, of collectives or of messages can be read
 TEST_F(OnTheWireTest, EncryptedNothingCan) {
   setenv("CADRE_ENCRYPT", "1", 1);
   const std::string overheard = Run();

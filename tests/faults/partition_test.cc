@@ -10,9 +10,9 @@
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gmock/gmock.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/faults/server_group.h"
 #include "tests/testing/etcd_process.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
 
 namespace cadre {
@@ -26,7 +26,7 @@ constexpr absl::Duration kLease = absl::Seconds(10);
 constexpr absl::Duration kAfterLease = absl::Milliseconds(500);
 // What a machine that is busy with other tests may add.
 constexpr absl::Duration kBusy = absl::Seconds(3);
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 std::string Seconds(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
@@ -62,7 +62,7 @@ class PartitionTest : public testing::Test {
                                           token_file_};
     arguments.insert(arguments.end(), more.begin(), more.end());
     auto server = Start(node, arguments);
-    EXPECT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
+    EXPECT_TRUE(server->WaitForLine("serving at").has_value()) << OutputOf(*server);
     return server;
   }
   // Two workers that use the store and say so.
@@ -81,8 +81,8 @@ class PartitionTest : public testing::Test {
   }
   // The next two workers of the node, which must be of this generation.
   std::vector<ProbeLine> Workers(int node, int generation) {
-    const std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, kPatience);
-    EXPECT_EQ(probes.size(), 2u) << Said(*nodes_[node]);
+    const std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, kTimeout);
+    EXPECT_EQ(probes.size(), 2u) << OutputOf(*nodes_[node]);
     for (const ProbeLine& probe : probes) EXPECT_EQ(probe.generation, generation);
     return probes;
   }
@@ -96,11 +96,11 @@ class PartitionTest : public testing::Test {
     return count;
   }
   void ExpectGone(const std::vector<ProbeLine>& workers) {
-    for (const ProbeLine& worker : workers) EXPECT_TRUE(WaitGone(worker.pid, kPatience));
+    for (const ProbeLine& worker : workers) EXPECT_TRUE(WaitGone(worker.pid, kTimeout));
   }
   void Finish(const std::vector<int>& nodes) {
     std::ofstream(done_) << "now";
-    for (const int node : nodes) EXPECT_EQ(nodes_[node]->Wait(), 0) << Said(*nodes_[node]);
+    for (const int node : nodes) EXPECT_EQ(nodes_[node]->Wait(), 0) << OutputOf(*nodes_[node]);
   }
 
   static absl::Status* entered_;
@@ -113,6 +113,9 @@ class PartitionTest : public testing::Test {
 
 absl::Status* PartitionTest::entered_ = nullptr;
 
+// Fault (network): A node's link goes down -> The others run the next generation within the lease +
+// 3.5 s; the node's workers can change nothing and end by `--orphan-timeout`, and if the link
+// returns before, the node is a spare
 TEST_F(PartitionTest, NodesAreCutOff_TheOthersGoOnAndOneComesBack) {
   const auto server = StartServer(0, {"--state-dir", "none"});
   for (const int node : {1, 2, 3}) StartNode(node, "2:4");
@@ -129,7 +132,7 @@ TEST_F(PartitionTest, NodesAreCutOff_TheOthersGoOnAndOneComesBack) {
 
   const int acknowledged = Acknowledged(3);
   EXPECT_GT(acknowledged, 0);
-  EXPECT_EQ(nodes_[4]->Wait(kPatience), 69) << Said(*nodes_[4]);
+  EXPECT_EQ(nodes_[4]->Wait(kTimeout), 69) << OutputOf(*nodes_[4]);
   printf("the node with an orphan timeout of 1s ended after %s\n",
          Seconds(absl::Now() - cut).c_str());
   ExpectGone(first[4]);
@@ -137,8 +140,8 @@ TEST_F(PartitionTest, NodesAreCutOff_TheOthersGoOnAndOneComesBack) {
   for (const ProbeLine& worker : first[3]) EXPECT_TRUE(IsAlive(worker.pid));
 
   ASSERT_OK(NodeNetwork::SetLink(3, true));
-  EXPECT_TRUE(nodes_[3]->WaitForLine("reached the rendezvous", kPatience).has_value())
-      << Said(*nodes_[3]);
+  EXPECT_TRUE(nodes_[3]->WaitForLine("reached the rendezvous", kTimeout).has_value())
+      << OutputOf(*nodes_[3]);
   ExpectGone(first[3]);
   // It is a spare now, and takes the place of the next one that dies.
   nodes_[2]->Kill(SIGKILL);
@@ -147,6 +150,8 @@ TEST_F(PartitionTest, NodesAreCutOff_TheOthersGoOnAndOneComesBack) {
   Finish({1, 3});
 }
 
+// Fault (network): A node's link goes down, with `--strict-fencing` -> Its workers are killed
+// before its lease ends, and the others go on only then
 TEST_F(PartitionTest, StrictFencing_WorkersThatAreCutOffEndBeforeTheOthersGoOn) {
   const auto server = StartServer(0, {"--state-dir", "none"});
   for (const int node : {11, 12}) StartNode(node, "2:3");
@@ -168,13 +173,15 @@ TEST_F(PartitionTest, StrictFencing_WorkersThatAreCutOffEndBeforeTheOthersGoOn) 
       Seconds(gone - cut).c_str(), Seconds(MonoNow() - cut).c_str());
   EXPECT_LT(MonoNow() - cut, kLease + kAfterLease + kBusy);
   ASSERT_OK(NodeNetwork::SetLink(13, true));
-  EXPECT_TRUE(nodes_[13]->WaitForLine("reached the rendezvous", kPatience).has_value())
-      << Said(*nodes_[13]);
+  EXPECT_TRUE(nodes_[13]->WaitForLine("reached the rendezvous", kTimeout).has_value())
+      << OutputOf(*nodes_[13]);
   nodes_[12]->Kill(SIGKILL);
   for (const int node : {11, 13}) Workers(node, 3);
   Finish({11, 13});
 }
 
+// Fault (network): The leading server is cut off, with etcd and a second server -> The second one
+// leads within 5 s, and workers are undisturbed
 TEST_F(PartitionTest, TheLeaderIsCutOff_WorkersAreUndisturbed) {
   if (!EtcdProcess::IsInstalled()) GTEST_SKIP() << "needs Debian's etcd-server";
   EtcdProcess etcd(kBridgeAddress);
@@ -195,23 +202,23 @@ TEST_F(PartitionTest, TheLeaderIsCutOff_WorkersAreUndisturbed) {
   }
   const absl::Time cut = absl::Now();
   ASSERT_OK(NodeNetwork::SetLink(21, false));
-  ASSERT_TRUE(servers[1]->WaitForLine("this server leads", kPatience).has_value());
+  ASSERT_TRUE(servers[1]->WaitForLine("this server leads", kTimeout).has_value());
   const absl::Duration elected = absl::Now() - cut;
   for (const int node : {23, 24}) {
-    EXPECT_TRUE(nodes_[node]->WaitForLine("reached the rendezvous", kPatience).has_value())
-        << Said(*nodes_[node]);
+    EXPECT_TRUE(nodes_[node]->WaitForLine("reached the rendezvous", kTimeout).has_value())
+        << OutputOf(*nodes_[node]);
   }
   printf("cut the leader off: the next one leads after %s, its agents are back after %s\n",
          Seconds(elected).c_str(), Seconds(absl::Now() - cut).c_str());
   EXPECT_LT(elected, kNewLeaderWithin);
-  EXPECT_TRUE(servers[0]->WaitForLine("no longer leads", kPatience).has_value())
-      << Said(*servers[0]);
+  EXPECT_TRUE(servers[0]->WaitForLine("no longer leads", kTimeout).has_value())
+      << OutputOf(*servers[0]);
   ASSERT_OK(NodeNetwork::SetLink(21, true));
   EXPECT_TRUE(
       servers[0]
-          ->WaitForLine(absl::StrCat(NodeNetwork::AddressOf(22), ":", port_, " leads"), kPatience)
+          ->WaitForLine(absl::StrCat(NodeNetwork::AddressOf(22), ":", port_, " leads"), kTimeout)
           .has_value())
-      << Said(*servers[0]);
+      << OutputOf(*servers[0]);
   for (const ProbeLine& worker : workers) EXPECT_TRUE(IsAlive(worker.pid));
   Finish({23, 24});
   for (const int node : {23, 24}) {

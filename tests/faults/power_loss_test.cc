@@ -10,7 +10,7 @@
 #include "tests/faults/counted_additions.h"
 #include "tests/faults/mortal_server.h"
 #include "tests/faults/store_job.h"
-#include "tests/testing/forgetful_file_system.h"
+#include "tests/testing/file_systems.h"
 
 namespace cadre {
 namespace {
@@ -20,7 +20,7 @@ using Lost = ForgetfulFileSystem::Lost;
 using SyncKeeps = ForgetfulFileSystem::SyncKeeps;
 
 constexpr int kCycles = 10;
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 class PowerLossTest : public testing::Test {
  protected:
@@ -45,14 +45,14 @@ class PowerLossTest : public testing::Test {
     arguments.push_back("--server=" + server_->endpoint());
     arguments.push_back("--token-file=" + server_->token_file());
     auto asked = StartCadre(arguments);
-    EXPECT_TRUE(asked->Wait(kPatience).has_value()) << Said(*asked);
+    EXPECT_TRUE(asked->Wait(kTimeout).has_value()) << OutputOf(*asked);
     return asked;
   }
   void Submit() {
     const std::string spec = MakeTempDir("spec") + "/job.yaml";
     std::ofstream(spec) << "name: submitted\nnodes: 1\ncommand: [/bin/true]\n";
     const auto submitted = Ask({"submit", spec});
-    ASSERT_EQ(submitted->Wait(), 0) << Said(*submitted);
+    ASSERT_EQ(submitted->Wait(), 0) << OutputOf(*submitted);
   }
 
   std::unique_ptr<ForgetfulFileSystem> disk_;
@@ -60,6 +60,9 @@ class PowerLossTest : public testing::Test {
 };
 
 // At once after the first thing that is acknowledged at all, when every file of the state is new.
+//
+// Fault (state): The server's machine loses its power right after the first acknowledged change ->
+// That change is there
 TEST_F(PowerLossTest, WhatWasAcknowledgedFirstIsThere) {
   Start();
   if (IsSkipped()) return;
@@ -68,7 +71,7 @@ TEST_F(PowerLossTest, WhatWasAcknowledgedFirstIsThere) {
     LosePower(lost);
     ASSERT_TRUE(server_->Start());
     const auto status = Ask({"status", "submitted"});
-    EXPECT_EQ(status->Wait(), 0) << Said(*status);
+    EXPECT_EQ(status->Wait(), 0) << OutputOf(*status);
     EXPECT_THAT(status->standard_output(), HasSubstr("submitted"));
   }
 }
@@ -81,9 +84,11 @@ TEST_F(PowerLossTest, WhereSyncsKeepNothingItIsLost) {
   LosePower(Lost::kAll);
   ASSERT_TRUE(server_->Start());
   const auto status = Ask({"status", "submitted"});
-  EXPECT_NE(status->Wait(), 0) << Said(*status);
+  EXPECT_NE(status->Wait(), 0) << OutputOf(*status);
 }
 
+// Fault (state): The server's machine loses its power, and unsynced data and file names are lost in
+// whole or in part -> Everything acknowledged is there, and the generation goes on with its workers
 TEST_F(PowerLossTest, AtRandomMomentsNothingAcknowledgedIsLostAndWorkersGoOn) {
   Start();
   if (IsSkipped()) return;

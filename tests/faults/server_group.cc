@@ -39,26 +39,26 @@ bool ServerGroup::Start(size_t i, const std::string& kill) {
                              {{kKillAtCommit, kill}});
   if (servers_[i] == nullptr) return false;
   const bool serves = servers_[i]->WaitForLine("serving at").has_value();
-  EXPECT_TRUE(serves) << Said(*servers_[i]);
+  EXPECT_TRUE(serves) << OutputOf(*servers_[i]);
   return serves;
 }
 
 bool ServerGroup::AwaitLeads(size_t i, absl::Duration timeout) {
   const bool leads = servers_[i]->WaitForLine("this server leads", timeout).has_value();
-  EXPECT_TRUE(leads) << Said(*servers_[i]);
+  EXPECT_TRUE(leads) << OutputOf(*servers_[i]);
   return leads;
 }
 
 void ServerGroup::Kill(size_t i) {
   servers_[i]->Kill(SIGKILL);
-  EXPECT_EQ(servers_[i]->Wait(), 128 + SIGKILL) << Said(*servers_[i]);
+  EXPECT_EQ(servers_[i]->Wait(), 128 + SIGKILL) << OutputOf(*servers_[i]);
   servers_[i].reset();
 }
 
 bool ServerGroup::WaitDead(size_t i, absl::Duration timeout) {
   const std::optional<int> status = servers_[i]->Wait(timeout);
   if (!status.has_value()) return false;
-  EXPECT_EQ(*status, 128 + SIGKILL) << Said(*servers_[i]);
+  EXPECT_EQ(*status, 128 + SIGKILL) << OutputOf(*servers_[i]);
   servers_[i].reset();
   return true;
 }

@@ -7,20 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "tests/end_to_end/launch.h"
 #include "tests/testing/etcd_process.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 
-// Goes on until a file is there; see store_worker.cc.
+// A worker that runs until a file exists; see store_worker.cc.
 inline constexpr char kStoreWorker[] = "tests/faults/store_worker";
 
-// A new leader that is not there within this is too late.
+// The limit of the time until there is a new leader.
 inline constexpr absl::Duration kNewLeaderWithin = absl::Seconds(5);
 
 class ServerGroup {
  public:
-  // Nothing runs yet. `etcd_urls`: of an etcd that is not this object's.
+  // Starts nothing yet. `etcd_urls`: another etcd than this object's own.
   explicit ServerGroup(size_t servers, std::string etcd_urls = "");
 
   EtcdProcess& etcd() { return etcd_; }
@@ -30,16 +30,16 @@ class ServerGroup {
   std::string endpoints() const;
   const std::string& token_file() const { return token_file_; }
 
-  // Serves, in reserve or as the leader. `kill` is an order for KillAtCommit().
+  // Starts a server, as a standby or as the leader. `kill` is an order for KillAtCommit().
   bool Start(size_t i, const std::string& kill = "");
-  // Whether it says that it leads within `timeout`.
+  // Returns whether it reports within `timeout` that it leads.
   bool AwaitLeads(size_t i, absl::Duration timeout = absl::Seconds(20));
-  // SIGKILL, and waits for the end.
+  // Sends SIGKILL and waits until it has ended.
   void Kill(size_t i);
-  // As mortal_server.h: whether it died by itself.
+  // Returns whether it died by itself, like MortalServer::WaitDead.
   bool WaitDead(size_t i, absl::Duration timeout);
 
-  // One node, of two workers, of job "job".
+  // Starts one node, with two workers, of job "job".
   std::unique_ptr<Process> StartNode(int node, const std::string& nnodes,
                                      const std::vector<std::string>& more);
 

@@ -64,19 +64,20 @@ class ServerKilledTest : public testing::Test {
     for (const auto& node : nodes_) {
       for (const ProbeLine& probe : NextProbes(*node, 2)) pids_.push_back(probe.pid);
     }
-    ASSERT_EQ(pids_.size(), 4u) << Said(*nodes_[0]) << Said(*nodes_[1]);
+    ASSERT_EQ(pids_.size(), 4u) << OutputOf(*nodes_[0]) << OutputOf(*nodes_[1]);
   }
   void ExpectWorkersAlive() {
     for (const pid_t pid : pids_) EXPECT_TRUE(IsAlive(pid)) << pid;
   }
   void AwaitAgents() {
     for (const auto& node : nodes_) {
-      EXPECT_TRUE(node->WaitForLine("reached the rendezvous server").has_value()) << Said(*node);
+      EXPECT_TRUE(node->WaitForLine("reached the rendezvous server").has_value())
+          << OutputOf(*node);
     }
   }
   void FinishJob() {
     std::ofstream(done_) << "now";
-    for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << Said(*node);
+    for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << OutputOf(*node);
   }
 
   MortalServer server_;
@@ -100,6 +101,8 @@ TEST_F(ServerKilledTest, AJobKeepsItsWorkersAndEndsNormally) {
   }
 }
 
+// Fault (server): The job ends while the server is away -> Its nodes are told when they reconnect,
+// and the job does not begin again
 TEST_F(ServerKilledTest, AJobEndsWhileTheServerIsAway) {
   ASSERT_TRUE(server_.Start());
   StartJob(false);
@@ -108,9 +111,11 @@ TEST_F(ServerKilledTest, AJobEndsWhileTheServerIsAway) {
   std::ofstream(done_) << "now";
   for (const pid_t pid : pids_) EXPECT_TRUE(WaitGone(pid, absl::Seconds(20)));
   ASSERT_TRUE(server_.Start());
-  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << Said(*node);
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << OutputOf(*node);
 }
 
+// Fault (server): The server is killed at any moment -> It replays its state and serves again
+// within 2 s; the generation stays, and no worker restarts
 TEST_F(ServerKilledTest, AtRandomMomentsNothingAcknowledgedIsLost) {
   ASSERT_TRUE(server_.Start());
   StartJob(false);
@@ -158,7 +163,7 @@ TEST_P(ServerKilledAtRecordTest, TheJobEndsAsIfNothingHadBeen) {
   EXPECT_LT(server_.slowest_start(), kBackWithin);
   std::string all;
   for (const auto& node : nodes_) {
-    EXPECT_EQ(node->Wait(absl::Seconds(40)), 0) << Said(*node);
+    EXPECT_EQ(node->Wait(absl::Seconds(40)), 0) << OutputOf(*node);
     all += node->standard_output();
   }
   // One restart, and none because of the server.
@@ -182,6 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// Fault (store): The answer to a store operation is lost because the server dies -> The repeated
+// request gets the first answer, and the operation is not executed twice
 TEST_F(ServerKilledTest, AnAddIsExecutedOnceWhereverTheServerDies) {
   for (const char* moment : {"before key_written", "after key_written"}) {
     SCOPED_TRACE(moment);
@@ -208,6 +215,9 @@ TEST_F(ServerKilledTest, AnAddIsExecutedOnceWhereverTheServerDies) {
 
 // Nothing of the job is known to who comes in the server's place: it begins anew, and what ran
 // before ends first.
+//
+// Fault (state): The state directory is removed and the server restarted -> It has a new
+// `server_id`: agents stop their workers and join from scratch
 TEST_F(ServerKilledTest, ItsStateIsLost_TheJobBeginsAnewAndOldWorkersAreGone) {
   ASSERT_TRUE(server_.Start());
   StartJob(false);
@@ -226,6 +236,9 @@ TEST_F(ServerKilledTest, ItsStateIsLost_TheJobBeginsAnewAndOldWorkersAreGone) {
 }
 
 // A file system of one MiB, which needs root.
+//
+// Fault (state): The server's disk is full -> Changes are refused with RESOURCE_EXHAUSTED, leases
+// and workers are kept, and the server goes on when there is room
 TEST_F(ServerKilledTest, AFullDiskRefusesChangesKeepsWorkersAndRecovers) {
   std::filesystem::create_directories(server_.state_dir());
   if (mount("tmpfs", server_.state_dir().c_str(), "tmpfs", 0, "size=1m,mode=700") != 0) {
@@ -245,14 +258,14 @@ TEST_F(ServerKilledTest, AFullDiskRefusesChangesKeepsWorkersAndRecovers) {
     while (sum.ok()) sum = client.Add("count", next++);
   });
   EXPECT_TRUE(server_.process().WaitForLine("no space is left").has_value())
-      << Said(server_.process());
+      << OutputOf(server_.process());
   const absl::StatusOr<int64_t> refused = StoreClient(server_, "job", 2).Add("other", 1);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no space is left"));
   ExpectWorkersAlive();
   std::filesystem::remove(ballast);
   EXPECT_TRUE(server_.process().WaitForLine("state can be saved again").has_value())
-      << Said(server_.process());
+      << OutputOf(server_.process());
   adder.join();
   EXPECT_THAT(StoreClient(server_, "job", 3).Add("other", 1), IsOk());
   ExpectWorkersAlive();

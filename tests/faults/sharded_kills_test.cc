@@ -10,14 +10,14 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
 
 constexpr int kRanks = 3;
 constexpr int kPhases = 5;
-constexpr absl::Duration kPatience = absl::Minutes(8);
+constexpr absl::Duration kTimeout = absl::Minutes(8);
 
 // What comes behind NAME= in a worker's line.
 std::string Field(const std::string& line, const std::string& name) {
@@ -40,7 +40,7 @@ std::string Train(const std::string& store, int steps, int kills,
   arguments.insert(arguments.end(), {"tests/faults/sharded_worker", store, directory,
                                      absl::StrCat(steps), absl::StrCat(kills)});
   auto run = StartStandalone(arguments);
-  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
   std::map<int, int> step_of_death, after;
   std::map<std::string, int> deaths;
   const std::vector<std::string> lines = absl::StrSplit(run->standard_output(), '\n');
@@ -71,10 +71,15 @@ void ExpectNothingIsLost(const std::string& store, int kills,
   EXPECT_TRUE(Train(store, steps, kills, flags) == undisturbed);
 }
 
+// Fault (checkpoint): A rank of a sharded training is killed in a gather, a forward pass, a
+// reduce-scatter, the optimizer's step or a save, with `--in-place` -> Only that step is lost, and
+// the result is bitwise that of a run without failures
 TEST(ShardedKillsTest, Ten_InPlaceFromTheNodesMemory) {
   ExpectNothingIsLost("memory", 10, {"--in-place"});
 }
 
+// Fault (checkpoint): A rank of a sharded training is killed at any point, and the job restarts
+// from a sharded checkpoint -> The result is bitwise that of a run without failures
 TEST(ShardedKillsTest, Ten_RestartsFromACheckpoint) { ExpectNothingIsLost("directory", 10, {}); }
 
 TEST(ShardedKillsTest, Hundred_InPlaceFromTheNodesMemory) {

@@ -37,7 +37,7 @@
 namespace cadre {
 namespace {
 
-constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 constexpr int kBlocks = 3;
 constexpr int kWidth = 24;
 
@@ -158,7 +158,7 @@ class Training {
   // The step after which training goes on; 0: from the beginning.
   Result<int64_t> Load() {
     ShardedCheckpointOptions waiting;
-    waiting.timeout = kPatience;
+    waiting.timeout = kTimeout;
     CADRE_ASSIGN_OR_RETURN(checkpoint_, ShardedCheckpoint::Open(
                                             worker_, options_.directory + "/checkpoints", waiting));
     if (options_.in_memory) {

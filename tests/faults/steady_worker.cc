@@ -22,7 +22,7 @@ namespace cadre {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(10);
-constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 constexpr int kToldToDie = 7;
 
 void Beat(const std::string& die, const std::atomic<bool>& over) {
@@ -49,9 +49,9 @@ Status Steps(Worker& worker, const std::string& directory) {
     if (worker.rank() == 0) {
       RETURN_IF_ERROR(worker.Set(key, word));
     } else {
-      ASSIGN_OR_RETURN(word, worker.Get(key, kPatience));
+      ASSIGN_OR_RETURN(word, worker.Get(key, kTimeout));
     }
-    RETURN_IF_ERROR(worker.Barrier(key, kPatience));
+    RETURN_IF_ERROR(worker.Barrier(key, kTimeout));
     std::printf("step %d\n", static_cast<int>(step));
     std::fflush(stdout);
     if (word == "end") return OkStatus();

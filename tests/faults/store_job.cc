@@ -48,8 +48,8 @@ void StoreJob::StartNodeAt(const std::string& endpoints, const std::string& nnod
 }
 
 std::vector<ProbeLine> StoreJob::Workers(size_t node, int generation) {
-  std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, kJobPatience);
-  EXPECT_EQ(probes.size(), 2u) << Said(*nodes_[node]);
+  std::vector<ProbeLine> probes = NextProbes(*nodes_[node], 2, kJobTimeout);
+  EXPECT_EQ(probes.size(), 2u) << OutputOf(*nodes_[node]);
   for (const ProbeLine& probe : probes) EXPECT_EQ(probe.generation, generation);
   return probes;
 }
@@ -60,16 +60,16 @@ void StoreJob::AwaitWorkers(int generation) {
 }
 
 std::string StoreJob::Await(size_t node, const std::string& line) {
-  const auto said = nodes_[node]->WaitForLine(line, kJobPatience);
-  EXPECT_TRUE(said.has_value()) << line << "\n" << Said(*nodes_[node]);
+  const auto said = nodes_[node]->WaitForLine(line, kJobTimeout);
+  EXPECT_TRUE(said.has_value()) << line << "\n" << OutputOf(*nodes_[node]);
   return said.value_or("");
 }
 
 void StoreJob::ExpectAdditions() {
   for (const auto& node : nodes_) {
     if (node == nullptr) continue;
-    EXPECT_EQ(node->WaitForLines("added generation=", kEnough, kJobPatience).size(), kEnough)
-        << Said(*node);
+    EXPECT_EQ(node->WaitForLines("added generation=", kEnough, kJobTimeout).size(), kEnough)
+        << OutputOf(*node);
   }
 }
 
@@ -95,15 +95,15 @@ void StoreJob::Finish() {
   std::ofstream(done_) << "now";
   for (const auto& node : nodes_) {
     if (node == nullptr) continue;
-    EXPECT_EQ(node->Wait(kJobPatience), 0) << Said(*node);
-    EXPECT_TRUE(absl::StrContains(node->standard_output(), "store ok")) << Said(*node);
+    EXPECT_EQ(node->Wait(kJobTimeout), 0) << OutputOf(*node);
+    EXPECT_TRUE(absl::StrContains(node->standard_output(), "store ok")) << OutputOf(*node);
   }
 }
 
 void StoreJob::ExpectOneGeneration() const {
   for (const auto& node : nodes_) {
     if (node == nullptr) continue;
-    EXPECT_FALSE(absl::StrContains(node->standard_output(), "generation=2")) << Said(*node);
+    EXPECT_FALSE(absl::StrContains(node->standard_output(), "generation=2")) << OutputOf(*node);
   }
 }
 

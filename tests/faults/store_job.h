@@ -1,5 +1,5 @@
-// A job of several nodes, two workers on each (store_worker.cc), that lives through what a test
-// does around it: each worker adds to a key of its own and checks every sum. One thread.
+// A job of several nodes with two workers each (store_worker.cc), which must survive the faults of
+// a test: each worker adds to a key of its own and checks every sum. One thread.
 #ifndef CADRE_TESTS_FAULTS_STORE_JOB_H_
 #define CADRE_TESTS_FAULTS_STORE_JOB_H_
 
@@ -7,46 +7,47 @@
 #include <string>
 #include <vector>
 
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 
-inline constexpr absl::Duration kJobPatience = absl::Seconds(60);
+inline constexpr absl::Duration kJobTimeout = absl::Seconds(60);
 
-// A worker's is its supervisor.
+// The parent of a worker is its supervisor.
 pid_t ParentOf(pid_t pid);
 
 class StoreJob {
  public:
   explicit StoreJob(std::string token_file) : token_file_(std::move(token_file)) {}
 
-  // One more node, whose launcher finds the server at this port of loopback.
+  // Starts one more node, whose launcher finds the server at this port of loopback.
   void StartNode(int port, const std::string& nnodes, const std::vector<std::string>& more = {});
-  // Likewise at one of these endpoints.
+  // The same for a server at one of these endpoints.
   void StartNodeAt(const std::string& endpoints, const std::string& nnodes,
                    const std::vector<std::string>& more = {});
-  // The next two workers of the node, which must be of this generation.
+  // Reads the next two workers of the node, which must be of this generation.
   std::vector<ProbeLine> Workers(size_t node, int generation);
-  // Likewise of all nodes; they are the ones that ExpectUndisturbed looks for.
+  // The same for all nodes; ExpectUndisturbed expects these workers.
   void AwaitWorkers(int generation = 1);
 
   Process& node(size_t i) { return *nodes_[i]; }
   size_t size() const { return nodes_.size(); }
   const std::vector<ProbeLine>& workers(size_t node) const { return workers_[node]; }
 
-  // The node says so, and what it says.
+  // Waits for a line of the node that contains `line`, and returns it.
   std::string Await(size_t node, const std::string& line);
-  // Both workers of each node go on adding: what they ask is answered.
+  // Expects that both workers of each node continue to add, so their requests are answered.
   void ExpectAdditions();
-  // Additions that were acknowledged to workers of the node in this generation.
+  // The number of additions acknowledged to the workers of the node in this generation.
   int Acknowledged(size_t node, int generation);
-  // The same processes as AwaitWorkers has seen.
+  // Expects that the processes that AwaitWorkers has seen still run.
   void ExpectUndisturbed();
-  // All that are left end well, and each worker found every sum right.
+  // Ends the job. Expects that all nodes that are left succeed, and that each worker found every
+  // sum right.
   void Finish();
-  // No node has started workers of another generation than the first.
+  // Expects that no node has started workers of another generation than the first.
   void ExpectOneGeneration() const;
-  // SIGKILL for its launcher; it is none of those that are left.
+  // Kills the launcher of a node; Finish does not expect it any more.
   void KillNode(size_t node);
 
  private:

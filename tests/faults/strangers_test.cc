@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/scoped_fd.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -53,6 +53,9 @@ class StrangersTest : public testing::Test {
   const int port_ = FreePort();
 };
 
+// Fault (access): Clients that do not authenticate take all of a server's descriptors and send
+// nothing -> The oldest eighth of them is closed at once; clients with a token are served meanwhile
+// and afterwards
 TEST_F(StrangersTest, WhoTakeAllDescriptors_TheServerAnswersMeanwhileAndAfterwards) {
   ExpectAnswer("before");
   {

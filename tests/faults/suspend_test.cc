@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr absl::Duration kOverTheLease = absl::Seconds(12);
 constexpr absl::Duration kBelowTheLease = absl::Seconds(5);
 
@@ -39,6 +39,9 @@ class SuspendTest : public testing::Test {
   StoreJob job_{server_.token_file()};
 };
 
+// Fault (node): All processes on a node stand still for longer than its lease -> The others run the
+// next generation; later the node's old workers are stopped, none of their additions counts, and it
+// is a spare
 TEST_F(SuspendTest, ANodeOverItsLease_TheOthersGoOnAndItComesBackWithoutItsOldWorkers) {
   StartJob(3, "2:3");
   const std::vector<pid_t> processes = ProcessesOf(2);
@@ -47,7 +50,7 @@ TEST_F(SuspendTest, ANodeOverItsLease_TheOthersGoOnAndItComesBackWithoutItsOldWo
   const int acknowledged = job_.Acknowledged(2, 1);
   Send(processes, SIGCONT);
   for (const ProbeLine& worker : job_.workers(2)) {
-    EXPECT_TRUE(WaitGone(worker.pid, kPatience)) << Said(job_.node(2));
+    EXPECT_TRUE(WaitGone(worker.pid, kTimeout)) << OutputOf(job_.node(2));
   }
   // Each worker may have had one answer before it stood still that it had not told of.
   EXPECT_LE(job_.Acknowledged(2, 1), acknowledged + 2);
@@ -57,6 +60,9 @@ TEST_F(SuspendTest, ANodeOverItsLease_TheOthersGoOnAndItComesBackWithoutItsOldWo
 }
 
 // Half a lease, of a launcher alone and of all on its node.
+//
+// Fault (node): A launcher, or all processes on a node, stand still for half a lease -> Nothing
+// happens
 TEST_F(SuspendTest, ANodeBelowItsLease_NothingHappens) {
   StartJob(2, "2");
   for (const bool all : {false, true}) {
@@ -87,6 +93,9 @@ TEST_F(SuspendTest, TheServerAloneForTwoLeases_NobodyIsTakenForLost) {
 }
 
 // Whoever wakes up first.
+//
+// Fault (server): All processes of a job and its server stand still for longer than a lease,
+// whichever goes on first -> No node is lost, and generation and workers stay
 TEST_F(SuspendTest, AllOfAJobAndItsServer_NobodyIsTakenForLost) {
   StartJob(2, "2");
   for (const bool server_first : {true, false}) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kSteadyWorker[] = "tests/faults/steady_worker";
 constexpr char kPreloaded[] = "tests/testing/libwall_clock.so";
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class WallClockTest : public testing::Test {
  protected:
@@ -55,8 +55,8 @@ class WallClockTest : public testing::Test {
   }
   void ExpectGeneration(int generation, int restarts) {
     for (const auto& node : nodes_) {
-      const std::vector<ProbeLine> probes = NextProbes(*node, 2, kPatience);
-      ASSERT_EQ(probes.size(), 2u) << Said(*node);
+      const std::vector<ProbeLine> probes = NextProbes(*node, 2, kTimeout);
+      ASSERT_EQ(probes.size(), 2u) << OutputOf(*node);
       for (const ProbeLine& probe : probes) {
         EXPECT_EQ(probe.generation, generation);
         EXPECT_EQ(probe.restarts, restarts);
@@ -66,13 +66,13 @@ class WallClockTest : public testing::Test {
   }
   void ExpectSteps() {
     for (const auto& node : nodes_) {
-      ASSERT_EQ(node->WaitForLines("step ", 20, kPatience).size(), 20u) << Said(*node);
+      ASSERT_EQ(node->WaitForLines("step ", 20, kTimeout).size(), 20u) << OutputOf(*node);
     }
   }
   void Touch(const std::string& name) { std::ofstream(directory_ + "/" + name) << "\n"; }
   void ExpectSuccess() {
     Touch("done");
-    for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
   }
 
   MortalServer server_;
@@ -82,6 +82,8 @@ class WallClockTest : public testing::Test {
   std::vector<std::unique_ptr<Process>> nodes_;
 };
 
+// Fault (node): The wall clock is set by hours on the machines of a job -> Nothing is lost: leases,
+// timeouts and budgets use the monotonic clock, and logs and verdicts have the new time
 TEST_F(WallClockTest, SetWhileAJobRuns_NothingIsLostAndNobodyIsTakenForLost) {
   StartJob();
   for (const int hours : {5, -10, 30}) {
@@ -109,23 +111,25 @@ TEST_F(WallClockTest, SetWhileAWorkerDies_TheNextGenerationBeginsAsEver) {
   StartJob();
   Set(-10);
   Touch("die.0");
-  ASSERT_TRUE(nodes_[0]->WaitForLine("stopping generation 1", kPatience).has_value())
-      << Said(*nodes_[0]);
+  ASSERT_TRUE(nodes_[0]->WaitForLine("stopping generation 1", kTimeout).has_value())
+      << OutputOf(*nodes_[0]);
   std::filesystem::remove(directory_ + "/die.0");
   Set(20);
   ExpectGeneration(2, 1);
   ExpectSuccess();
 }
 
+// Fault (server): The wall clock is set back while the server does not answer -> Agents notice its
+// absence as soon as otherwise, although gRPC's timers use that clock
 TEST_F(WallClockTest, SetBackWhileTheServerStandsStill_NobodyWaitsForItLonger) {
   orphan_timeout_ = "2s";
   StartJob();
   server_.process().Kill(SIGSTOP);
   Set(-10);
   for (const auto& node : nodes_) {
-    const std::optional<int> status = node->Wait(kPatience);
-    ASSERT_TRUE(status.has_value()) << Said(*node);
-    EXPECT_EQ(*status, 69) << Said(*node);
+    const std::optional<int> status = node->Wait(kTimeout);
+    ASSERT_TRUE(status.has_value()) << OutputOf(*node);
+    EXPECT_EQ(*status, 69) << OutputOf(*node);
   }
 }
 

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPython[] = "/usr/bin/python3";
 constexpr char kScript[] = "tests/faults/warm_steps.py";
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class WarmAdoptedTest : public testing::Test {
  protected:
@@ -43,8 +43,8 @@ class WarmAdoptedTest : public testing::Test {
   // How both ranks of this life were started, in the words of warm_steps.py.
   void ExpectLife(int life, const std::string& how) {
     const std::string text = absl::StrCat(" life ", life, " is ");
-    for (const std::string& line : launcher_->WaitForLines(text, 2, kPatience)) {
-      EXPECT_THAT(line, HasSubstr(text + how)) << Said(*launcher_);
+    for (const std::string& line : launcher_->WaitForLines(text, 2, kTimeout)) {
+      EXPECT_THAT(line, HasSubstr(text + how)) << OutputOf(*launcher_);
       const std::vector<std::string> words = absl::StrSplit(line, ' ');
       ASSERT_TRUE(absl::SimpleAtoi(words.back(), &pid_)) << line;
     }
@@ -52,13 +52,13 @@ class WarmAdoptedTest : public testing::Test {
   std::string Status(const std::string& what) const {
     const auto status = StartCadre(
         {what, "job", "--server=" + server_.endpoint(), "--token-file=" + server_.token_file()});
-    EXPECT_EQ(status->Wait(kPatience), 0) << Said(*status);
+    EXPECT_EQ(status->Wait(kTimeout), 0) << OutputOf(*status);
     return status->standard_output();
   }
   // Asks until the status has this in it.
   std::string AwaitStatus(const std::string& text) const {
     std::string status;
-    for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;) {
+    for (const absl::Time end = absl::Now() + kTimeout; absl::Now() < end;) {
       status = Status("status");
       if (absl::StrContains(status, text)) break;
     }
@@ -78,8 +78,8 @@ TEST_F(WarmAdoptedTest, TheTemplateOutlivesTheLauncher) {
   launcher_->Kill(SIGKILL);
   launcher_->Wait();
   StartLauncher();
-  ASSERT_TRUE(launcher_->WaitForLine("took over 2 workers of generation 1", kPatience).has_value())
-      << Said(*launcher_);
+  ASSERT_TRUE(launcher_->WaitForLine("took over 2 workers of generation 1", kTimeout).has_value())
+      << OutputOf(*launcher_);
   ASSERT_EQ(kill(pid_, SIGKILL), 0);
   ExpectLife(1, "warm");
   EXPECT_THAT(AwaitStatus("2 warm"), HasSubstr(" modules in "));
@@ -90,7 +90,7 @@ TEST_F(WarmAdoptedTest, TheTemplateOutlivesTheLauncher) {
       testing::AllOf(HasSubstr("2, 2 warm"), HasSubstr("IMPORTS"),
                      HasSubstr("generation 1: started plainly, not warm: its first start")));
   std::ofstream(folder_ + "/done") << "\n";
-  EXPECT_EQ(launcher_->Wait(kPatience), 0) << Said(*launcher_);
+  EXPECT_EQ(launcher_->Wait(kTimeout), 0) << OutputOf(*launcher_);
 }
 
 }  // namespace

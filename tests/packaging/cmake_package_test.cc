@@ -58,7 +58,7 @@ class CMakePackageTest : public testing::Test {
     EXPECT_OK(process);
     return process.ok() ? *std::move(process) : nullptr;
   }
-  static std::string Said(const Process& process) {
+  static std::string OutputOf(const Process& process) {
     // CMake breaks lines where it likes.
     std::string text = absl::StrCat(process.standard_output(), process.standard_error());
     std::string joined;
@@ -74,10 +74,10 @@ class CMakePackageTest : public testing::Test {
 
 TEST_F(CMakePackageTest, WithoutTorchThereIsTheRuntime) {
   const auto run = Configure(
-      "find_package(cadre 0.3 REQUIRED)\nget_target_property(at cadre::runtime IMPORTED_LOCATION)\n"
+      "find_package(cadre 0.4 REQUIRED)\nget_target_property(at cadre::runtime IMPORTED_LOCATION)\n"
       "message(STATUS \"library ${at}\")");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(Said(*run), HasSubstr(absl::StrCat("library ", unpacked_, "/lib/libcadre.so.0")));
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run), HasSubstr(absl::StrCat("library ", unpacked_, "/lib/libcadre.so.0")));
 }
 
 TEST_F(CMakePackageTest, ItsPagesAreInTheArchive) {
@@ -87,58 +87,58 @@ TEST_F(CMakePackageTest, ItsPagesAreInTheArchive) {
 }
 
 TEST_F(CMakePackageTest, AnotherMinorVersionIsRefused) {
-  const auto run = Configure("find_package(cadre 0.2 REQUIRED)");
+  const auto run = Configure("find_package(cadre 0.3 REQUIRED)");
   EXPECT_NE(run->Wait(), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("0.3.0"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("0.4.0"));
 }
 
 TEST_F(CMakePackageTest, TakesTheLibtorchThatTorchDirNames) {
   const std::string torch = MakeTorch("2.9", /*new_abi=*/true);
   const auto run = Configure(absl::StrCat("set(Torch_DIR ", torch, "/share/cmake/Torch)\n",
-                                          "find_package(cadre 0.3 REQUIRED COMPONENTS torch)"));
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(Said(*run), HasSubstr(absl::StrCat("libtorch 2.9.0 in ", torch, "/lib")));
+                                          "find_package(cadre 0.4 REQUIRED COMPONENTS torch)"));
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run), HasSubstr(absl::StrCat("libtorch 2.9.0 in ", torch, "/lib")));
 }
 
 TEST_F(CMakePackageTest, TakesTheLibtorchOfThePrefixPath) {
   const std::string torch = MakeTorch("2.7", /*new_abi=*/true);
-  const auto run = Configure("find_package(cadre 0.3 REQUIRED COMPONENTS torch)",
+  const auto run = Configure("find_package(cadre 0.4 REQUIRED COMPONENTS torch)",
                              {{"CMAKE_PREFIX_PATH", torch + "/share/cmake"}});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(Said(*run), HasSubstr(absl::StrCat("libtorch 2.7.0 in ", torch, "/lib")));
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run), HasSubstr(absl::StrCat("libtorch 2.7.0 in ", torch, "/lib")));
 }
 
 // Its headers and libraries lie apart; find_package(Torch) sets the same variable.
 TEST_F(CMakePackageTest, TakesDebiansLibtorchThatTorchDirNames) {
   const auto run = Configure(
       "set(Torch_DIR /usr/lib/x86_64-linux-gnu/cmake/Torch)\n"
-      "find_package(cadre 0.3 REQUIRED COMPONENTS torch)");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(Said(*run), HasSubstr("libtorch 1.13.0 in /usr/lib/x86_64-linux-gnu"));
+      "find_package(cadre 0.4 REQUIRED COMPONENTS torch)");
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run), HasSubstr("libtorch 1.13.0 in /usr/lib/x86_64-linux-gnu"));
 }
 
 TEST_F(CMakePackageTest, TheOldAbiIsRefusedByName) {
   const std::string torch = MakeTorch("2.5", /*new_abi=*/false);
   const auto run = Configure(absl::StrCat("set(Torch_DIR ", torch, "/share/cmake/Torch)\n",
-                                          "find_package(cadre 0.3 REQUIRED COMPONENTS torch)"));
+                                          "find_package(cadre 0.4 REQUIRED COMPONENTS torch)"));
   EXPECT_NE(run->Wait(), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("libtorch 2.5.0"));
-  EXPECT_THAT(Said(*run), HasSubstr("was built for the old C++ ABI"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("libtorch 2.5.0"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("was built for the old C++ ABI"));
 }
 
 TEST_F(CMakePackageTest, AnOldLibtorchIsRefused) {
   const std::string torch = MakeTorch("1.12", /*new_abi=*/true);
   const auto run = Configure(absl::StrCat("set(Torch_DIR ", torch, "/share/cmake/Torch)\n",
-                                          "find_package(cadre 0.3 REQUIRED COMPONENTS torch)"));
+                                          "find_package(cadre 0.4 REQUIRED COMPONENTS torch)"));
   EXPECT_NE(run->Wait(), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("cannot be used: expected 1.13 or newer"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("cannot be used: expected 1.13 or newer"));
 }
 
 TEST_F(CMakePackageTest, AWrongTorchDirIsNamed) {
   const auto run =
-      Configure("set(Torch_DIR /nowhere)\nfind_package(cadre 0.3 REQUIRED COMPONENTS torch)");
+      Configure("set(Torch_DIR /nowhere)\nfind_package(cadre 0.4 REQUIRED COMPONENTS torch)");
   EXPECT_NE(run->Wait(), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("there is no libtorch in Torch_DIR=/nowhere"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("there is no libtorch in Torch_DIR=/nowhere"));
 }
 
 // As find_package(Torch) leaves it behind.
@@ -146,25 +146,25 @@ TEST_F(CMakePackageTest, TwoLibtorchAreBothNamed) {
   const std::string found = MakeTorch("1.13", true), meant = MakeTorch("2.15", true);
   const auto run = Configure(
       absl::StrCat("set(TORCH_LIBRARY ", found, "/lib/libtorch.so)\nset(Torch_DIR ", meant,
-                   "/share/cmake/Torch)\nfind_package(cadre 0.3 REQUIRED COMPONENTS torch)"));
+                   "/share/cmake/Torch)\nfind_package(cadre 0.4 REQUIRED COMPONENTS torch)"));
   EXPECT_NE(run->Wait(), 0);
-  EXPECT_THAT(Said(*run), HasSubstr(found + "/lib"));
-  EXPECT_THAT(Said(*run), HasSubstr("libtorch 2.15.0 in " + meant + "/lib"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr(found + "/lib"));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("libtorch 2.15.0 in " + meant + "/lib"));
 }
 
 TEST_F(CMakePackageTest, AComponentThatIsOptionalMayBeMissing) {
   const auto run = Configure(
-      "set(Torch_DIR /nowhere)\nfind_package(cadre 0.3 REQUIRED OPTIONAL_COMPONENTS torch)\n"
+      "set(Torch_DIR /nowhere)\nfind_package(cadre 0.4 REQUIRED OPTIONAL_COMPONENTS torch)\n"
       "message(STATUS \"torch: ${cadre_torch_FOUND}\")");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(Said(*run), HasSubstr("torch: FALSE"));
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(OutputOf(*run), HasSubstr("torch: FALSE"));
 }
 
 TEST_F(CMakePackageTest, AnUnknownComponentIsNamed) {
-  const auto run = Configure("find_package(cadre 0.3 REQUIRED COMPONENTS tensorflow)");
+  const auto run = Configure("find_package(cadre 0.4 REQUIRED COMPONENTS tensorflow)");
   EXPECT_NE(run->Wait(), 0);
-  EXPECT_THAT(Said(*run), HasSubstr("there is no component \"tensorflow\""));
-  EXPECT_THAT(Said(*run), Not(HasSubstr("libtorch ")));
+  EXPECT_THAT(OutputOf(*run), HasSubstr("there is no component \"tensorflow\""));
+  EXPECT_THAT(OutputOf(*run), Not(HasSubstr("libtorch ")));
 }
 
 }  // namespace

@@ -109,15 +109,15 @@ TEST_F(GpuCheckTest, ItsProgramsNeedTheCAndCxxLibrariesAndNoNewOnes) {
   options.working_dir = *unpacked_;
   const auto process = RunToEnd(options);
   ASSERT_TRUE(process.ok());
-  EXPECT_EQ((*process)->Wait(), 0) << Said(**process);
+  EXPECT_EQ((*process)->Wait(), 0) << OutputOf(**process);
   EXPECT_THAT((*process)->standard_output(), HasSubstr("tests/nccl_communicator_check needs \n"));
   EXPECT_THAT((*process)->standard_output(), Not(HasSubstr("too new")));
 }
 
 TEST_F(GpuCheckTest, WithoutGpuAndTorch_RunsToItsEndAndSaysWhatIsMissing) {
   const auto run = Check({"--python", Python(kNoDriver, kNoTorch)});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_EQ(LastLine(run->standard_output()), "1 passed, 0 failed") << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_EQ(LastLine(run->standard_output()), "1 passed, 0 failed") << OutputOf(*run);
   const nlohmann::json results = Results();
   ASSERT_FALSE(results.is_discarded());
   EXPECT_EQ(results["schema"], 1);
@@ -139,7 +139,7 @@ TEST_F(GpuCheckTest, AnOldDriver_IsNamedWithItsVersion) {
   const auto run =
       Check({"--python", Python(kOldDriver, Torch("the NVIDIA driver on your system is too old")),
              "--only", "nccl"});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(Of("PyTorch DDP with nccl, one rank per GPU"),
               AllOf(HasSubstr("skipped: "), HasSubstr("driver on your system is too old"),
                     HasSubstr("the driver is 470.1, for CUDA 11.4")));
@@ -149,10 +149,10 @@ TEST_F(GpuCheckTest, AnOldDriver_IsNamedWithItsVersion) {
 TEST_F(GpuCheckTest, ATorchThatCannotBeCompiledAgainst_IsNamed) {
   const auto run =
       Check({"--python", Python(kNoDriver, Torch("", /*new_abi=*/false)), "--only", "adapter"});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(Of("adapter for this libtorch"), HasSubstr("old C++ ABI; expected PyTorch 2.7"));
   const auto other = Check({"--python", Python(kNoDriver, Torch("")), "--only", "adapter"});
-  EXPECT_EQ(other->Wait(), 0) << Said(*other);
+  EXPECT_EQ(other->Wait(), 0) << OutputOf(*other);
   EXPECT_THAT(Of("adapter for this libtorch"),
               HasSubstr("no headers of PyTorch in /nowhere/torch"));
 }
@@ -160,13 +160,13 @@ TEST_F(GpuCheckTest, ATorchThatCannotBeCompiledAgainst_IsNamed) {
 TEST_F(GpuCheckTest, WithoutACompiler_SaysSo) {
   const auto run = Check({"--python", Python(kNoDriver, Torch("")), "--only", "adapter"},
                          {{"PATH", MakeTempDir("path")}, {"CXX", ""}});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(Of("adapter for this libtorch"), HasSubstr("no C++ compiler"));
 }
 
 TEST_F(GpuCheckTest, WhatDoesNotFitIntoTheTime_IsSkipped) {
   const auto run = Check({"--python", Python(kNoDriver, kNoTorch), "--minutes", "0.1"});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(Of("cadre doctor"), HasSubstr("of 0.1 minutes are left, and it takes about 2 s"));
   EXPECT_EQ(LastLine(run->standard_output()), "0 passed, 0 failed");
 }
@@ -195,7 +195,7 @@ TEST_F(GpuCheckTest, WhatAProgramOfTestsSays_IsThePartsResult) {
                     "--python",         Python(kOldDriver, kNoTorch), "--only",   "communicator"};
     const auto run = RunToEnd(options, absl::Minutes(1));
     ASSERT_TRUE(run.ok());
-    EXPECT_EQ((*run)->Wait(), one.status) << Said(**run);
+    EXPECT_EQ((*run)->Wait(), one.status) << OutputOf(**run);
     EXPECT_EQ(Of("communicator on the GPU"), one.result);
     EXPECT_EQ(LastLine((*run)->standard_output()), one.last_line);
   }
@@ -216,7 +216,7 @@ TEST_F(GpuCheckTest, BadFlags_GetOneLineEach) {
   };
   for (const auto& one : kCases) {
     const auto run = Check(one.flags);
-    EXPECT_NE(run->Wait(), 0) << Said(*run);
+    EXPECT_NE(run->Wait(), 0) << OutputOf(*run);
     EXPECT_THAT(LastLine(run->standard_error()), HasSubstr(one.says));
   }
 }
@@ -254,13 +254,13 @@ TEST_F(GpuCheckTest, InACheckout_WhatEndsItLetsTheCheckEndInOrder) {
       "check"};
   const auto packed = RunToEnd(options);
   ASSERT_TRUE(packed.ok());
-  ASSERT_EQ((*packed)->Wait(), 0) << Said(**packed);
+  ASSERT_EQ((*packed)->Wait(), 0) << OutputOf(**packed);
   options.argv = {"tools/gpu_check", "--archive", folder + "/archive.tar.gz"};
   const auto run = Process::Start(options);
   ASSERT_TRUE(run.ok()) << run.status();
-  ASSERT_TRUE((*run)->WaitForLine("checks")) << Said(**run);
+  ASSERT_TRUE((*run)->WaitForLine("checks")) << OutputOf(**run);
   (*run)->Kill(SIGTERM);
-  EXPECT_EQ((*run)->Wait(), 130) << Said(**run);
+  EXPECT_EQ((*run)->Wait(), 130) << OutputOf(**run);
   EXPECT_THAT((*run)->standard_output(), HasSubstr("ends in order"));
 }
 
@@ -269,7 +269,7 @@ TEST_F(GpuCheckTest, InACheckout_TakesAnArchiveThatWasMade) {
   options.argv = {"tools/gpu_check", "--archive", kArchive, "--list"};
   const auto run = RunToEnd(options, absl::Minutes(1));
   ASSERT_TRUE(run.ok());
-  EXPECT_EQ((*run)->Wait(), 0) << Said(**run);
+  EXPECT_EQ((*run)->Wait(), 0) << OutputOf(**run);
   EXPECT_THAT((*run)->standard_output(), HasSubstr("communicator on the GPU\n"));
 }
 

@@ -9,9 +9,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/compatibility/pypi_python.h"
 #include "tests/packaging/unpacked_archive.h"
 #include "tests/testing/process.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -50,9 +50,9 @@ class GpuCheckTorchTest : public PypiPythonTest {
                     result};
     const auto run = RunToEnd(options, absl::Minutes(4));
     ASSERT_TRUE(run.ok());
-    EXPECT_EQ((*run)->Wait(), 0) << Said(**run);
-    EXPECT_THAT(Said(**run), AllOf(HasSubstr("rank 1 "), HasSubstr(says)));
-    EXPECT_GT(Read(result)["seconds_to_next_sum"], 0) << Said(**run);
+    EXPECT_EQ((*run)->Wait(), 0) << OutputOf(**run);
+    EXPECT_THAT(OutputOf(**run), AllOf(HasSubstr("rank 1 "), HasSubstr(says)));
+    EXPECT_GT(Read(result)["seconds_to_next_sum"], 0) << OutputOf(**run);
   }
 
   const std::string output_ = MakeTempDir("output");
@@ -67,10 +67,10 @@ TEST_F(GpuCheckTorchTest, AllThatNeedsNoGpuPasses) {
                   "--minutes",        "20"};
   const auto run = RunToEnd(options, absl::Minutes(21));
   ASSERT_TRUE(run.ok());
-  EXPECT_EQ((*run)->Wait(), 0) << Said(**run);
+  EXPECT_EQ((*run)->Wait(), 0) << OutputOf(**run);
   const nlohmann::json results = Read(output_ + "/gpu_check.json");
-  ASSERT_FALSE(results.is_discarded()) << Said(**run);
-  EXPECT_EQ(results["failed"], 0) << Said(**run);
+  ASSERT_FALSE(results.is_discarded()) << OutputOf(**run);
+  EXPECT_EQ(results["failed"], 0) << OutputOf(**run);
   if (results["machine"]["driver"].contains("gpus")) GTEST_SKIP() << "there is a GPU here";
   EXPECT_THAT((*run)->standard_output(), EndsWith(" passed, 0 failed\n"));
   // All others have passed.

@@ -27,11 +27,11 @@ class InDebianTest : public testing::Test {
   // Runs a script of bash there, to its end; `paths` of this machine lie there too, read-only.
   static std::unique_ptr<Process> InDebian(const std::string& root, const std::string& script,
                                            const std::vector<std::string>& paths,
-                                           absl::Duration patience) {
+                                           absl::Duration timeout) {
     ProcessOptions options;
     options.argv = {"tests/packaging/in_debian.sh", MakeTempDir("root"), root, script};
     options.argv.insert(options.argv.end(), paths.begin(), paths.end());
-    auto process = RunToEnd(options, patience);
+    auto process = RunToEnd(options, timeout);
     EXPECT_OK(process);
     return process.ok() ? *std::move(process) : nullptr;
   }

@@ -51,7 +51,7 @@ constexpr char kBothOrders[] =
     "LD_BIND_NOW=1 /tmp/first\n"
     "LD_BIND_NOW=1 /tmp/second\n";
 
-constexpr absl::Duration kPatience = absl::Minutes(14);
+constexpr absl::Duration kTimeout = absl::Minutes(14);
 
 class InstalledLibraryTest : public InDebianTest {
  protected:
@@ -59,10 +59,10 @@ class InstalledLibraryTest : public InDebianTest {
   static void ExpectTrained(const Process& run, int launches) {
     const std::vector<absl::string_view> last =
         absl::StrSplit(run.standard_output(), "epoch 2/2: loss");
-    EXPECT_EQ(last.size(), launches + 1) << Said(run);
+    EXPECT_EQ(last.size(), launches + 1) << OutputOf(run);
     const std::vector<absl::string_view> both =
         absl::StrSplit(run.standard_output(), "both: 2 3\n");
-    EXPECT_EQ(both.size(), 3) << Said(run);
+    EXPECT_EQ(both.size(), 3) << OutputOf(run);
   }
 
   // In the unpacked archive, with compilers' output kept back unless they fail. `target` may be
@@ -90,8 +90,8 @@ TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
                             "print(u.find_spec(\"torch\").submodule_search_locations[0])')\n"
                             "libraries=$torch/lib standard=c++20\n",
                             kBothOrders),
-               {archive_, python_}, kPatience);
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+               {archive_, python_}, kTimeout);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 2.15.0"));
   ExpectTrained(*run, /*launches=*/3);
 }
@@ -117,8 +117,8 @@ TEST_F(InstalledLibraryTest, AllExamplesAreBuilt_AgainstLibtorchFromPyPI) {
           "cifar_resnet50 imagenet_template singa_mnist spawn_with_nccl_id; do build/$example "
           "--help > "
           "/dev/null; done\n"),
-      {archive_, python_}, kPatience);
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+      {archive_, python_}, kTimeout);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
 }
 
 TEST_F(InstalledLibraryTest, AgainstDebiansLibtorch) {
@@ -129,8 +129,8 @@ TEST_F(InstalledLibraryTest, AgainstDebiansLibtorch) {
                    "bin/cadre run --standalone --nproc-per-node 2 build/plain_cpp\n",
                    BuildAlone("plain_cpp"), BuildAlone("singa_mnist"),
                    "torch=/usr libraries=/usr/lib/x86_64-linux-gnu standard=c++17\n", kBothOrders),
-      {archive_}, kPatience);
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+      {archive_}, kTimeout);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 1.13.0"));
   EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00"));
   ExpectTrained(*run, /*launches=*/2);

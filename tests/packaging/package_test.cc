@@ -54,15 +54,15 @@ class PackageTest : public testing::Test {
 
 TEST_F(PackageTest, InstalledAndPurged_NothingIsLeft) {
   const auto run = InCleanRoot("dpkg -i /tmp/cadre.deb; dpkg -P cadre");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << OutputOf(*run);
 }
 
 TEST_F(PackageTest, AMaintainerIsNamed) {
   const auto run = InCleanRoot(
       "for one in cadre libcadre0 libcadre-dev; do dpkg-deb --field /tmp/$one.deb Maintainer; "
       "done");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("localhost")));
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("@MAINTAINER@")));
   EXPECT_THAT(run->standard_output(), HasSubstr("<"));
@@ -76,14 +76,14 @@ TEST_F(PackageTest, Installed_RunsAJobOfAnotherUser) {
       "runuser -u ann -- cadre run --standalone --nproc-per-node 2 "
       "sh -c 'echo worker $RANK of $WORLD_SIZE by $(id -un)'\n"
       "test -f /usr/share/bash-completion/completions/cadre");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   // As it was not removed, it is what is left.
   EXPECT_THAT(run->standard_output(), HasSubstr("left: /usr/lib/cadre/cadre-supervisor"));
-  EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << OutputOf(*run);
 }
 
-// With CMake, and with pkg-config alone. Where a user's runs lie is remembered in the user's home,
-// which is no file of the package.
+// Builds a program with CMake, and with pkg-config alone. The program's run leaves a record of its
+// log directory in the user's home, which is no file of the package.
 TEST_F(PackageTest, TheLibrarysPackages_BuildAProgramThatRuns) {
   const auto run = InCleanRoot(
       "dpkg -i /tmp/cadre.deb /tmp/libcadre0.deb /tmp/libcadre-dev.deb\n"
@@ -96,10 +96,11 @@ TEST_F(PackageTest, TheLibrarysPackages_BuildAProgramThatRuns) {
       "$(pkg-config --cflags --libs cadre)\n"
       "ldd /tmp/plain_c\n"
       "dpkg -P libcadre-dev libcadre0 cadre");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00")) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00"))
+      << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libcadre.so.0 => /lib/x86_64-linux-gnu/"));
-  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << OutputOf(*run);
 }
 
 // Where there is no systemd the daemons are started by hand.
@@ -112,9 +113,9 @@ TEST_F(PackageTest, TheConfigurationFileSpeaksToServerAndClients) {
                   "kill $server; wait $server\n"
                   "test -d /var/lib/cadre/state\n"
                   "dpkg -P cadre");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(run->standard_output(), HasSubstr("JOB")) << Said(*run);
-  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("JOB")) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << OutputOf(*run);
 }
 
 // An agent of root, and a user of the group.
@@ -143,9 +144,9 @@ TEST_F(PackageTest, AUsersJobIsRunByTheCluster) {
       "userdel --remove ann\n"
       "if getent passwd cadre || getent group cadre; then echo 'left: user or group'; fi\n"
       "find /tmp -name 'cadre-*' -printf 'left: %p\\n'");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
-  EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
-  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << OutputOf(*run);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_F(WheelTest, InACleanEnvironment) {
                                 "pip uninstall --yes --quiet cadre-train\n"
                                 "ls venv/bin venv/lib/python3*/site-packages\n"),
                    {});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   const std::string said = run->standard_output();
   const std::string module = said.substr(said.find("== activated"));
   for (const std::string& part : {said.substr(0, said.find("== activated")), module}) {
@@ -90,7 +90,7 @@ TEST_F(WheelTest, BesidePyTorchOfPyPI) {
                    "/tmp/venv/bin/cadre run --standalone --nproc-per-node 2 /tmp/own.py "
                    "--epochs 1 --checkpoint /tmp/own.pt\n"),
       {python_, program});
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(),
               AllOf(HasSubstr("goes on behind epoch 1"), HasSubstr("epoch 2/2: loss"),
                     HasSubstr("== with its own collectives"), HasSubstr("epoch 1/1: loss")));

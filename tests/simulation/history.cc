@@ -1,26 +1,30 @@
 #include "tests/simulation/history.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/node.h"
-#include "tests/simulation/outside_client.h"
 #include "tests/simulation/server.h"
 
 namespace cadre::simulation {
 namespace {
 
-// After the faults, every job is over within this: join_timeout, a run and what restarts are left,
+// After the faults every job ends within this time: join_timeout, a run, and the remaining restarts
 // with their grace and backoff.
 constexpr absl::Duration kLivenessLimit = absl::Minutes(10);
-// A lease and more.
+// A lease and some margin.
 constexpr absl::Duration kIdleLimit = absl::Minutes(2);
-// Far more than any history has; one that reaches it goes in circles.
+// Far more than any history has; a history that reaches it does not make progress.
 constexpr uint64_t kEventsMax = 500000;
 
 class History {
@@ -42,7 +46,7 @@ class History {
   }
 
   HistoryResult Run(bool keep_lines) {
-    if (keep_lines) world_.trace.Keep();
+    if (keep_lines) world_.trace.KeepLines();
     Begin();
     RunUntil(MonoTime() + plan_.trouble, [] { return false; });
     EndFaults();
@@ -70,8 +74,8 @@ class History {
     for (const FaultAt& fault : plan_.faults) {
       world_.schedule.At(fault.at, [this, fault] { Apply(fault); });
     }
-    // What it asks for is told apart by the number of its generation, which a server that has lost
-    // its state gives again.
+    // The oracle tells the client's requests apart by the generation's number, and a server that
+    // has lost its state uses the numbers again.
     if (plan_.Has(Fault::kStateLost)) return;
     for (const v1::JobSpec& spec : plan_.jobs) {
       clients_.push_back(
@@ -155,7 +159,7 @@ class History {
     for (const auto& node : nodes_) node->Heal();
   }
 
-  // False when the time has passed, or something is broken.
+  // Returns false if the time has passed, or an invariant is broken.
   template <typename Done>
   bool RunUntil(MonoTime until, const Done& done) {
     while (Sound()) {
@@ -212,6 +216,74 @@ class History {
 
 HistoryResult RunHistory(const Plan& plan, Mutation mutation, bool keep_lines) {
   return History(plan, mutation).Run(keep_lines);
+}
+
+namespace {
+
+void Add(const Tally& from, Tally* to) {
+  to->generations += from.generations;
+  to->restarts += from.restarts;
+  to->nodes_lost += from.nodes_lost;
+  to->server_starts += from.server_starts;
+  to->degraded_rounds += from.degraded_rounds;
+  to->store_answers += from.store_answers;
+  to->adoptions += from.adoptions;
+  for (const auto& [outcome, count] : from.outcomes) to->outcomes[outcome] += count;
+}
+
+}  // namespace
+
+RunReport RunMany(const RunOptions& options) {
+  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  const uint64_t end = options.first_seed + options.histories;
+  std::atomic<uint64_t> next{options.first_seed};
+  std::atomic<uint64_t> broken{kNone};
+  std::mutex mutex;
+  RunReport report;
+  const auto work = [&] {
+    RunReport mine;
+    for (;;) {
+      const uint64_t seed = next.fetch_add(1);
+      // All seeds before the first broken one are run, so that the result does not depend on the
+      // threads.
+      if (seed >= end || seed > broken) break;
+      if (seed % kProgressEvery == 0) options.progress(seed);
+      const HistoryResult result = RunHistory(MakePlan(seed), options.mutation, false);
+      ++mine.histories;
+      mine.events += result.events;
+      mine.virtual_time += result.lasted;
+      Add(result.tally, &mine.tally);
+      if (result.broken.empty()) continue;
+      uint64_t earliest = broken;
+      while (seed < earliest && !broken.compare_exchange_weak(earliest, seed)) {
+      }
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    report.histories += mine.histories;
+    report.events += mine.events;
+    report.virtual_time += mine.virtual_time;
+    Add(mine.tally, &report.tally);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.threads; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  if (broken != kNone) {
+    report.broken_seed = broken;
+    report.story = HistoryText(broken, options.mutation);
+  }
+  return report;
+}
+
+std::string HistoryText(uint64_t seed, Mutation mutation) {
+  const Plan plan = MakePlan(seed);
+  const HistoryResult result = RunHistory(plan, mutation, true);
+  std::string story = absl::StrCat(absl::StrJoin(result.lines, "\n"), "\n\nseed ", seed, ": ",
+                                   result.broken.empty() ? "every promise held" : result.broken,
+                                   "\nhash ", absl::Hex(result.hash), ", ", result.events,
+                                   " events in ", absl::FormatDuration(result.lasted),
+                                   "\nagain: bazel run //tests/simulation -- --seed=", seed);
+  if (mutation != Mutation::kNone) absl::StrAppend(&story, " --mutation=", NameOf(mutation));
+  return story + "\n";
 }
 
 }  // namespace cadre::simulation

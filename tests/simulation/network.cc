@@ -1,13 +1,16 @@
 #include "tests/simulation/network.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "rpc/channels.h"
 
 namespace cadre::simulation {
 namespace {
 
-// As agent/link has it.
+// The value that agent/link uses.
 constexpr absl::Duration kOpenTimeout = absl::Seconds(15);
 constexpr absl::Duration kRetransmitMin = absl::Milliseconds(200);
 constexpr absl::Duration kOpenRetry = absl::Milliseconds(50);
@@ -89,7 +92,7 @@ void Network::Put(ConnectionId id, Pipe<Message>& pipe, std::variant<Message, ab
   }
 }
 
-void Network::SendUp(ConnectionId id, v1::NodeMessage message) {
+void Network::SendToServer(ConnectionId id, v1::NodeMessage message) {
   Connection* connection = Find(id);
   if (connection == nullptr || connection->opening || connection->client == nullptr) return;
   Put(id, connection->up, {std::move(message)});
@@ -189,7 +192,8 @@ void Network::DropClient(int node, bool machine_is_gone) {
     connection.client = nullptr;
     if (connection.opening) continue;
     LoseTail(connection.up);
-    // A process's end is told by its kernel; a machine's by nobody.
+    // The kernel closes the connections of a process that ended; a machine that is gone closes
+    // nothing.
     if (!machine_is_gone) {
       Put(id, connection.up, {Broken()});
     } else {
@@ -229,7 +233,7 @@ void Network::Reset(int node) {
     Connection* connection = Find(id);
     LoseTail(connection->up);
     LoseTail(connection->down);
-    // Each side hears of it at its own time: at once, or from its pings.
+    // Each side detects the break at its own time: at once, or by its keepalive pings.
     for (const bool client : {true, false}) {
       const absl::Duration heard =
           world_.random.Percent(70)
@@ -241,7 +245,7 @@ void Network::Reset(int node) {
         EndServer(id);
       });
     }
-    // Nothing gets through meanwhile.
+    // No message gets through meanwhile.
     connection->up.last_due = connection->down.last_due =
         world_.now() + 2 * (rpc::kKeepaliveTime + rpc::kKeepaliveTimeout);
   }
@@ -259,10 +263,10 @@ void Network::WatchKeepalive(int node) {
   for (const auto& [id, connection] : connections_) {
     if (connection.node != node || connection.opening) continue;
     for (const bool client : {true, false}) {
-      const absl::Duration patience = world_.random.Between(
+      const absl::Duration timeout = world_.random.Between(
           rpc::kKeepaliveTimeout, rpc::kKeepaliveTime + rpc::kKeepaliveTimeout);
-      world_.schedule.In(patience, [this, id = id, node, client] {
-        // Pings and their answers need both ways.
+      world_.schedule.In(timeout, [this, id = id, node, client] {
+        // Pings and their answers need both directions.
         const MonoTime blocked = std::max(BlockedUntil(node, kUp), BlockedUntil(node, kDown));
         if (blocked <= world_.now()) return;
         if (client) return EndClient(id, absl::UnavailableError("keepalive timeout"));

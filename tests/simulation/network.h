@@ -1,8 +1,8 @@
-// Streams between nodes and the server, as TCP and gRPC give them: what arrives of one stream comes
-// in order and once, but late, and the end of it may never come; a stream ends at each side at its
-// own time. So drops, repeats and changes of order happen where they happen in truth: at the ends
-// of streams, between an old stream and the next, and in calls outside streams (outside_client.h).
-// One thread.
+// Streams between nodes and the server with the guarantees of TCP and gRPC: messages of one stream
+// arrive in order and once, but late, and the end of the stream may never arrive; each side sees
+// the end at its own time. So loss, repetition and reordering happen where they really happen: at
+// the ends of streams, between an old stream and the next, and in calls outside streams
+// (OutsideClient in server.h). One thread.
 #ifndef CADRE_TESTS_SIMULATION_NETWORK_H_
 #define CADRE_TESTS_SIMULATION_NETWORK_H_
 
@@ -19,7 +19,7 @@
 
 namespace cadre::simulation {
 
-// Numbers grow and are never used again.
+// Ids increase and are never reused.
 using ConnectionId = uint64_t;
 
 class StreamClient {
@@ -27,14 +27,15 @@ class StreamClient {
   virtual ~StreamClient() = default;
   virtual void OnUp(ConnectionId id) = 0;
   virtual void OnMessage(ConnectionId id, const v1::ServerMessage& message) = 0;
-  // It could not be opened, or it is over.
+  // The stream could not be opened, or it has ended.
   virtual void OnDown(ConnectionId id, const absl::Status& status) = 0;
 };
 
 class StreamServer {
  public:
   virtual ~StreamServer() = default;
-  // False: nobody listens. A server that stands still listens, and answers later.
+  // Returns false if connections are refused. A server that stands still accepts them and answers
+  // later.
   virtual bool Listens() const = 0;
   virtual bool StandsStill() const = 0;
   virtual void OnOpened(ConnectionId id, int node) = 0;
@@ -48,13 +49,14 @@ class Network {
   void set_server(StreamServer* server) { server_ = server; }
 
   ConnectionId Connect(int node, StreamClient* client);
-  void SendUp(ConnectionId id, v1::NodeMessage message);
+  void SendToServer(ConnectionId id, v1::NodeMessage message);
   void SendDown(ConnectionId id, v1::ServerMessage message);
-  // The node's end is over, what it has sent still goes out. The client hears nothing any more.
+  // Closes the node's end; messages that it has sent are still delivered. The client gets no more
+  // calls.
   void CloseByClient(ConnectionId id);
-  // Likewise the server's; its OnClosed follows.
+  // Closes the server's end likewise; its OnClosed follows.
   void CloseByServer(ConnectionId id, absl::Status status);
-  // All ends of a machine or process that has died.
+  // Closes all ends of a machine or process that has died.
   void DropClient(int node, bool machine_is_gone);
   void DropServer();
 
@@ -62,14 +64,14 @@ class Network {
   void Reset(int node);
   void Cut(int node, bool up, bool down, absl::Duration lasts);
   void Clog(int node, absl::Duration lasts);
-  // No fault lasts any longer.
+  // Ends all faults.
   void Heal();
 
-  // How long a message takes that goes now.
+  // Draws how long a message that is sent now takes.
   absl::Duration Delay();
 
  private:
-  // What travels: a message, or the end of the stream.
+  // One direction of a stream; an item is a message or the end of the stream.
   template <typename Message>
   struct Pipe {
     struct Item {
@@ -82,7 +84,7 @@ class Network {
   };
   struct Connection {
     int node = 0;
-    StreamClient* client = nullptr;  // null: that end is over
+    StreamClient* client = nullptr;  // null once that end is closed
     bool server = false;             // the server's end is open
     bool opening = true;
     MonoTime give_up;
@@ -101,7 +103,7 @@ class Network {
   void PumpDown(ConnectionId id);
   void EndClient(ConnectionId id, const absl::Status& status);
   void EndServer(ConnectionId id);
-  // A side that hears no answer to its pings gives the stream up.
+  // Ends the stream at a side whose keepalive pings are not answered.
   void WatchKeepalive(int node);
   template <typename Message>
   void LoseTail(Pipe<Message>& pipe);
@@ -112,7 +114,7 @@ class Network {
   StreamServer* server_ = nullptr;
   ConnectionId last_ = 0;
   std::map<ConnectionId, Connection> connections_;
-  // By node and direction.
+  // Until when messages are blocked, by direction and node.
   std::vector<MonoTime> blocked_[2];
 };
 

@@ -1,6 +1,7 @@
 #include "tests/simulation/plan.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -88,7 +89,7 @@ void AddOdds(Plan& plan, Random& random) {
 void AddFaults(Plan& plan, Random& random) {
   plan.trouble = random.Between(absl::Seconds(1), kTroubleMax);
   std::vector<Fault> chosen;
-  // Of the two that end everything, few: most histories shall go on.
+  // The two faults that end everything are rare, so that most histories continue.
   for (int kind = 0; kind < static_cast<int>(Fault::kCount); ++kind) {
     const Fault fault = static_cast<Fault>(kind);
     const bool ends = fault == Fault::kUserCancels || fault == Fault::kCtrlC;
@@ -120,11 +121,12 @@ Plan MakePlan(uint64_t seed) {
   plan.faultless = random.Percent(5);
   const int jobs = random.Percent(10) ? 2 : 1;
   for (int job = 0; job < jobs; ++job) plan.jobs.push_back(MakeSpec(job, random));
-  // Drawn apart, so that the seeds of all other histories stay what they are.
+  // These are drawn from their own generator, so that the seeds of all other histories keep their
+  // meaning.
   Random apart(seed * 0x9e3779b97f4a7c15 + 2);
   for (v1::JobSpec& spec : plan.jobs) spec.mutable_restart()->set_in_place(apart.Percent(30));
   AddNodes(plan, random);
-  // The two do not go together.
+  // In-place recovery and adoption exclude each other.
   const absl::Duration adopt_timeout = absl::Seconds(apart.Between(1, 30));
   const bool adopts = apart.Percent(60);
   for (NodePlan& node : plan.nodes) {

@@ -1,5 +1,6 @@
-// What one history is made of, drawn from its seed. Swarm testing (Groce et al. 2012): each history
-// has its own selection of faults, since what is always there hides what it alone would show. Pure.
+// The plan of one history, drawn from its seed. Swarm testing (Groce et al. 2012): each history has
+// its own selection of faults, because a fault that is always present hides what others would show.
+// Pure.
 #ifndef CADRE_TESTS_SIMULATION_PLAN_H_
 #define CADRE_TESTS_SIMULATION_PLAN_H_
 
@@ -13,18 +14,18 @@
 
 namespace cadre::simulation {
 
-// Mistakes that are made on purpose, at the edge of the simulation, to show that they are found.
+// Deliberate mistakes at the edge of the simulation, which show that the checks would find them.
 enum class Mutation {
   kNone,
-  // The server takes store requests of any generation for the current one's.
+  // The server treats store requests of any generation as the current one's.
   kSkipFence,
   // Messages leave the server before its records are on the disk.
   kPersistAfterSending,
-  // The last generation that was formed is forgotten when the server starts anew.
+  // The number of the last generation is forgotten when the server restarts.
   kReuseGeneration,
-  // A new life of an agent is taken for the one before.
+  // A new life of an agent is treated as the life before.
   kSkipIncarnation,
-  // The core is not told that nothing can be saved.
+  // The core does not learn that nothing can be saved.
   kHideFullDisk,
 };
 
@@ -59,7 +60,7 @@ enum class Fault {
 struct FaultAt {
   MonoTime at;
   Fault fault = Fault::kReset;
-  // Which node, where it is about one.
+  // The node, if the fault concerns one.
   int node = 0;
   absl::Duration lasts;
 };
@@ -70,17 +71,17 @@ struct NodePlan {
   int wanted_rank = -1;
   absl::Duration comes_after;
   Clock clock;
-  // Its workers may outlive its agent by this.
+  // How long the workers may outlive their agent.
   absl::Duration adopt_timeout;
 };
 
-// Percent, unless said otherwise.
+// Probabilities are in percent, unless noted.
 struct Odds {
   absl::Duration delay_min;
   absl::Duration delay_max;
   // A packet is lost and sent again.
   double retransmit = 0;
-  // Of calls outside streams.
+  // Calls outside streams are lost, or arrive twice.
   double call_lost = 0;
   double call_twice = 0;
   // The server is killed while it saves: before, after, or between two messages.
@@ -91,7 +92,7 @@ struct Odds {
   double worker_cannot_start = 0;
   // A worker whose peer died fails too.
   double collateral = 0;
-  // A process that was killed is started again by somebody.
+  // A process that was killed is started again.
   double comes_back = 0;
 };
 
@@ -103,7 +104,7 @@ struct Plan {
   Clock server_clock;
   absl::Duration orphan_timeout;
   absl::Duration worker_runs_at_most;
-  // The faults stop after this.
+  // The time after which the faults stop.
   absl::Duration trouble;
   std::vector<FaultAt> faults;
   Odds odds;
@@ -111,7 +112,7 @@ struct Plan {
   size_t compact_after = 0;
 
   bool Has(Fault fault) const;
-  // Nothing goes wrong in this history.
+  // No fault occurs in this history.
   bool faultless = false;
 };
 

@@ -1,4 +1,4 @@
-// The commands of docs/faults.md; of the longest the beginning.
+// Runs the commands of docs/faults.md; of the longest one only the beginning.
 #include <fstream>
 #include <map>
 #include <string>

@@ -2,23 +2,24 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/host/state_shortener.h"
+#include "rendezvous/host/state_compactor.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::simulation {
 namespace {
 
-// Between the arrival of a message and the core thread's turn.
+// The longest time between the arrival of a message and the core thread's turn.
 constexpr absl::Duration kWakeDelayMax = absl::Microseconds(300);
-// How long the core thread may go on beside a disk that saves.
+// How long the core thread may run while the disk saves.
 constexpr absl::Duration kBesideMax = absl::Milliseconds(5);
-// How often it finds that more has come, after a batch of events, and that a batch is saved.
+// How often, in percent, a batch of events is followed by more, and a batch has been saved.
 constexpr int kMoreCame = 20, kIsSaved = 50;
 
-// In the place of the thread that saves: when it has is drawn.
+// Replaces the thread that saves; when a save completes is random.
 class LateSaver final : public host::BatchSaver {
  public:
   explicit LateSaver(World& world) : world_(world) {}
@@ -59,9 +60,9 @@ void Server::Start() {
   core_ = std::make_unique<Core>(config);
   host::CommitQueue::Host host;
   host.deliver = [this](const Effects& effects) { CarryOut(effects); };
-  host.shortener = [] { return std::make_unique<host::StateShortener>(); };
+  host.compactor = [] { return std::make_unique<host::StateCompactor>(); };
   host.saved = [](absl::Duration) {};
-  host.say = [this](const std::string& line) {
+  host.log_line = [this](const std::string& line) {
     world_.Note(1, 0, [&] { return absl::StrCat("server: ", line); });
   };
   commits_ = std::make_unique<host::CommitQueue>(
@@ -145,10 +146,10 @@ void Server::OnOpened(ConnectionId id, int node) {
 }
 
 void Server::OnMessage(ConnectionId id, const v1::NodeMessage& message) {
-  // Behind a StreamClosed it would bring back a node that has gone.
+  // After StreamClosed this event would bring back a node that has gone.
   if (!up() || streams_.count(StreamId{id}) == 0) return;
   oracle_.Arrived(StreamId{id}, world_.now());
-  Post(NodeSaid{StreamId{id}, message});
+  Post(NodeMessageReceived{StreamId{id}, message});
 }
 
 void Server::OnClosed(ConnectionId id) {
@@ -174,7 +175,7 @@ void Server::WakeAt(MonoTime at) {
 }
 
 void Server::Wake() {
-  // After it stood still the core's own thread may be the first to run, before those that read.
+  // After a pause the core's own thread may be the first to run, before the threads that read.
   size_t batch = inbox_.size();
   if (std::exchange(was_paused_, false)) batch = world_.random.Below(static_cast<int>(batch) + 1);
   for (; batch > 0 && !Dying(); --batch) {
@@ -188,7 +189,7 @@ void Server::Wake() {
   if (Dying()) {
     return Kill(world_.random.Between(absl::Milliseconds(50), absl::Seconds(3)), false);
   }
-  unsaved_ = !commits_->trouble().ok() || commits_->WantsCommit();
+  unsaved_ = !commits_->save_error().ok() || commits_->WantsCommit();
   const MonoTime due = std::min(core_->NextDeadline(), commits_->NextDeadline());
   if (!inbox_.empty()) WakeAt(world_.now() + absl::Microseconds(1));
   if (due != MonoTime::Never()) {
@@ -198,7 +199,7 @@ void Server::Wake() {
 
 void Server::SaveBatch() {
   if (!inbox_.empty() || world_.random.Percent(kMoreCame)) {
-    commits_->CommitBeside(Local());
+    commits_->CommitInBackground(Local());
   } else if (commits_->is_saving()) {
     commits_->AwaitSaved(Local());
   } else {
@@ -209,7 +210,7 @@ void Server::SaveBatch() {
 }
 
 void Server::TellWhetherItCanSave() {
-  while (!Dying() && commits_->trouble().ok() != can_save_) {
+  while (!Dying() && commits_->save_error().ok() != can_save_) {
     can_save_ = !can_save_;
     oracle_.ServerCanSave(can_save_, Running());
     if (mutation_ != Mutation::kHideFullDisk) Step(CanSave{can_save_});
@@ -219,8 +220,8 @@ void Server::TellWhetherItCanSave() {
 
 void Server::Handle(Event event) {
   Mutate(&event);
-  if (!commits_->trouble().ok() && Refuse(&event)) return;
-  const auto* said = std::get_if<NodeSaid>(&event);
+  if (!commits_->save_error().ok() && Refuse(&event)) return;
+  const auto* said = std::get_if<NodeMessageReceived>(&event);
   if (said != nullptr && closed_by_core_.count(said->stream) > 0) return;
   if (const auto* closed = std::get_if<StreamClosed>(&event)) {
     closed_by_core_.erase(closed->stream);
@@ -238,12 +239,12 @@ void Server::Step(const Event& event) {
 }
 
 bool Server::Refuse(Event* event) {
-  const absl::Status& why = commits_->trouble();
+  const absl::Status& why = commits_->save_error();
   if (const auto* called = std::get_if<StoreCalled>(event)) {
     Reply({called->call, rpc::StoreErrorReply(called->request, why)});
     return true;
   }
-  auto* said = std::get_if<NodeSaid>(event);
+  auto* said = std::get_if<NodeMessageReceived>(event);
   if (said == nullptr) return false;
   if (said->message.has_join()) {
     if (streams_.erase(said->stream) > 0) {
@@ -295,7 +296,7 @@ void Server::Reply(const ReplyToCall& reply) {
 
 void Server::Mutate(Event* event) {
   if (mutation_ == Mutation::kNone) return;
-  auto* said = std::get_if<NodeSaid>(event);
+  auto* said = std::get_if<NodeMessageReceived>(event);
   auto* called = std::get_if<StoreCalled>(event);
   if (mutation_ == Mutation::kSkipFence) {
     v1::StoreRequest* request = called != nullptr ? &called->request : nullptr;
@@ -312,6 +313,174 @@ void Server::Mutate(Event* event) {
 bool Server::Idle() const {
   return up() && can_save_ && !commits_->WantsCommit() &&
          core_->NextDeadline() == MonoTime::Never();
+}
+
+namespace {
+
+constexpr absl::Duration kRepeatAfter = absl::Milliseconds(700);
+// How often a request is sent; after that its outcome stays unknown.
+constexpr int kSentMax = 20;
+
+}  // namespace
+
+OutsideClient::OutsideClient(World& world, const Plan& plan, Network& network, Server& server,
+                             Oracle& oracle, std::string job)
+    : world_(world),
+      plan_(plan),
+      network_(network),
+      server_(server),
+      oracle_(oracle),
+      job_(std::move(job)),
+      client_(world.random.Next()) {}
+
+void OutsideClient::Start() {
+  world_.schedule.In(world_.random.Between(absl::Milliseconds(100), absl::Seconds(3)),
+                     [this] { Next(); });
+}
+
+void OutsideClient::Next() {
+  if (world_.calm) return;
+  generation_ = oracle_.Newest(job_);
+  if (generation_.number == 0) return Start();
+  request_.set_job(job_);
+  request_.set_generation(generation_.number);
+  request_.set_client(client_);
+  request_.set_request_id(request_.request_id() + 1);
+  request_.mutable_add()->set_key("outside");
+  request_.mutable_add()->set_delta(1);
+  asked_ = oracle_.store().Asked(generation_, request_);
+  waits_ = true;
+  sent_ = 0;
+  Send();
+}
+
+void OutsideClient::Send() {
+  if (++sent_ > kSentMax) return Start();
+  for (int copies = world_.random.Percent(plan_.odds.call_twice) ? 2 : 1; copies > 0; --copies) {
+    if (world_.random.Percent(plan_.odds.call_lost)) continue;
+    world_.schedule.In(network_.Delay(), [this, request = request_] {
+      server_.Call(request, [this](const v1::StoreReply& reply) {
+        if (world_.random.Percent(plan_.odds.call_lost)) return;
+        world_.schedule.In(network_.Delay(), [this, reply] { OnReply(reply); });
+      });
+    });
+  }
+  world_.schedule.In(kRepeatAfter, [this, id = request_.request_id()] {
+    if (waits_ && id == request_.request_id()) Send();
+  });
+}
+
+void OutsideClient::OnReply(const v1::StoreReply& reply) {
+  if (!waits_ || reply.request_id() != request_.request_id()) return;
+  switch (static_cast<absl::StatusCode>(reply.code())) {
+    case absl::StatusCode::kOk: {
+      waits_ = false;
+      const std::string wrong = oracle_.store().Answered(generation_, 0, asked_, request_, reply);
+      if (!wrong.empty()) oracle_.Break(absl::StrCat("outside: ", generation_.Text(), ": ", wrong));
+      return Start();
+    }
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kNotFound:
+      waits_ = false;
+      return Start();
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+      return;  // the client sends it again
+    default:
+      oracle_.Break(absl::StrCat("outside: the store says ", reply.message()));
+  }
+}
+
+namespace {
+
+// How late records reach the disk after they were reported as saved, with kPersistAfterSending.
+constexpr absl::Duration kLateBy = absl::Milliseconds(20);
+
+// Returns the records of a log that lost the last generation of each job.
+std::vector<v1::Record> WithoutLastGenerations(const std::vector<v1::Record>& records) {
+  std::vector<v1::Record> kept;
+  std::set<std::string> dropped;
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    if (record->has_generation_formed() && dropped.insert(record->job()).second) continue;
+    kept.insert(kept.begin(), *record);
+  }
+  return kept;
+}
+
+}  // namespace
+
+class Disk::Log final : public log::RecordLog {
+ public:
+  Log(Disk& disk, std::function<void()> crash) : disk_(disk), crash_(std::move(crash)) {}
+
+  uint64_t server_id() const override { return disk_.server_id_; }
+  bool has_one_owner() const override { return true; }
+  absl::Status Append(const log::RecordRows& records) override {
+    return disk_.Append(records.Decoded(), crash_);
+  }
+  bool WantsCompaction() const override { return disk_.appended_ > disk_.plan_.compact_after; }
+  absl::Status Compact(log::Compactor& compactor, const std::atomic<bool>&) override {
+    for (const v1::Record& record : disk_.durable_) compactor.Add(record);
+    for (const v1::Record& record : disk_.unsynced_) compactor.Add(record);
+    return disk_.Compact(compactor.Take().Decoded());
+  }
+
+ private:
+  Disk& disk_;
+  const std::function<void()> crash_;
+};
+
+Disk::Disk(World& world, const Plan& plan, Mutation mutation)
+    : world_(world), plan_(plan), mutation_(mutation), server_id_(world.random.Next()) {}
+
+log::OpenedLog Disk::Open(std::function<void()> crash) {
+  log::OpenedLog opened;
+  opened.log = std::make_unique<Log>(*this, std::move(crash));
+  opened.records =
+      mutation_ == Mutation::kReuseGeneration ? WithoutLastGenerations(durable_) : durable_;
+  // A server that lacks records continues from those it has, as a real log that lost them would.
+  durable_ = opened.records;
+  return opened;
+}
+
+void Disk::LoseAll() {
+  durable_.clear();
+  unsynced_.clear();
+  appended_ = 0;
+  server_id_ = world_.random.Next();
+}
+
+absl::Status Disk::Append(const std::vector<v1::Record>& records,
+                          const std::function<void()>& crash) {
+  if (!state_.ok()) return state_;
+  const bool crashes = !world_.calm && world_.random.Percent(plan_.odds.crash_while_saving);
+  const bool before = crashes && world_.random.Percent(50);
+  if (before) {
+    crash();
+    return absl::UnavailableError("the process died");
+  }
+  appended_ += records.size();
+  if (mutation_ == Mutation::kPersistAfterSending) {
+    unsynced_.insert(unsynced_.end(), records.begin(), records.end());
+    world_.schedule.In(kLateBy, [this] { Sync(); });
+  } else {
+    durable_.insert(durable_.end(), records.begin(), records.end());
+  }
+  if (crashes) crash();
+  return absl::OkStatus();
+}
+
+void Disk::Sync() {
+  durable_.insert(durable_.end(), unsynced_.begin(), unsynced_.end());
+  unsynced_.clear();
+}
+
+absl::Status Disk::Compact(const std::vector<v1::Record>& snapshot) {
+  if (!state_.ok()) return state_;
+  durable_ = snapshot;
+  unsynced_.clear();
+  appended_ = 0;
+  return absl::OkStatus();
 }
 
 }  // namespace cadre::simulation

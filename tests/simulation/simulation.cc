@@ -12,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
-#include "tests/simulation/run.h"
+#include "tests/simulation/history.h"
 
 namespace cadre::simulation {
 namespace {
@@ -82,7 +82,7 @@ int Main(int argc, char** argv) {
     return kExitUsage;
   }
   if (flags.seed.has_value()) {
-    std::fputs(TellHistory(*flags.seed, flags.run.mutation).c_str(), stdout);
+    std::fputs(HistoryText(*flags.seed, flags.run.mutation).c_str(), stdout);
     return 0;
   }
   const absl::Time start = absl::Now();

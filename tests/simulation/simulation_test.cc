@@ -1,7 +1,16 @@
-// Thousands of histories keep every promise; mistakes made on purpose are found.
+// Thousands of histories, of jobs and of a cluster, keep every invariant, and deliberate mistakes
+// are found.
+#include <stdlib.h>
+
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/simulation/run.h"
+#include "tests/simulation/cluster_history.h"
+#include "tests/simulation/history.h"
 
 namespace cadre::simulation {
 namespace {
@@ -9,17 +18,28 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint64_t kHistories = 10000;
-// A mistake is found within so many.
+// A deliberate mistake is found within so many histories.
 constexpr uint64_t kHistoriesOfMutant = 2000;
 constexpr uint64_t kHistoriesRunTwice = 200;
 
+// Fault (network): Packets are delayed by 200 ms and more, or lost (simulated) -> The job is
+// slower; no node is lost as long as renewals arrive within the lease
+// Fault (network): A node is cut off, both ways or one way, and reconnects late (simulated) -> It
+// is lost after its lease; its old workers are told to stop, and their store calls fail with
+// ABORTED
+// Fault (network): Messages of an old stream arrive after those of the new one (simulated) -> They
+// are ignored
+// Fault (network): Clocks of the machines differ and drift by 1 % (simulated) -> Nothing happens,
+// because clocks of two machines are never compared
+// Fault (network): Two or more faults of network, disk, clocks, server, agents and workers happen
+// at once (simulated) -> The promises I1 to I10 hold, and the job completes or says why not
 TEST(SimulationTest, EveryHistoryKeepsThePromises) {
   RunOptions options;
   options.histories = kHistories;
   const RunReport report = RunMany(options);
   ASSERT_FALSE(report.broken_seed.has_value()) << report.story;
   EXPECT_EQ(report.histories, kHistories);
-  // Histories in which nothing happens would show little.
+  // Histories in which nothing happens would prove little.
   Tally tally = report.tally;
   RecordProperty("events", static_cast<int>(report.events));
   EXPECT_GT(tally.outcomes[v1::SUCCEEDED], kHistories / 4);
@@ -43,8 +63,8 @@ TEST(SimulationTest, TheSameSeedGivesTheSameHistory) {
   }
 }
 
-// Three of a job of 2 to 4 nodes run, one dies: the two that are left form the next generation at
-// once. The settle window is far longer than the whole history.
+// Three nodes of a job of 2 to 4 nodes run and one dies: the two that are left form the next
+// generation at once. The settle window is far longer than the whole history.
 TEST(SimulationTest, ADegradedRoundDoesNotWaitForTheSettleWindow) {
   Plan plan;
   plan.seed = 1;
@@ -72,7 +92,7 @@ TEST(SimulationTest, ADegradedRoundDoesNotWaitForTheSettleWindow) {
   EXPECT_EQ(result.tally.generations, 2u);
   EXPECT_EQ(result.tally.degraded_rounds, 1u);
   EXPECT_EQ(result.tally.outcomes.at(v1::SUCCEEDED), 1u);
-  // 30 s until three nodes settled, a moment, and at most 20 s of work each time.
+  // It takes 30 s until three nodes have settled, a moment, and at most 20 s of work each time.
   EXPECT_LT(result.lasted, absl::Seconds(30 + 20 + 1 + 3));
 }
 
@@ -95,6 +115,75 @@ INSTANTIATE_TEST_SUITE_P(OnPurpose, MutationTest,
                          [](const testing::TestParamInfo<Mutation>& info) {
                            return NameOf(info.param);
                          });
+
+}  // namespace
+
+// The cluster's queue with the agents' real cores, in many histories with faults. By hand:
+// CADRE_CLUSTER_HISTORIES=100000, or CADRE_CLUSTER_SEED=N for one with its events.
+
+namespace {
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = getenv(name);
+  uint64_t value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+std::string Story(uint64_t seed, ClusterMutation mutation) {
+  const ClusterResult result = RunClusterHistory(seed, mutation, true);
+  return absl::StrCat("seed ", seed, ": ", result.broken, "\n", absl::StrJoin(result.lines, "\n"));
+}
+
+// Returns the first seed whose history breaks an invariant, or 0 if none of `histories` does.
+uint64_t FirstBroken(ClusterMutation mutation, uint64_t histories) {
+  for (uint64_t seed = 1; seed <= histories; ++seed) {
+    if (!RunClusterHistory(seed, mutation, false).broken.empty()) return seed;
+  }
+  return 0;
+}
+
+TEST(ClusterSimulationTest, EveryHistoryKeepsThePromises) {
+  const uint64_t one = FromEnvironment("CADRE_CLUSTER_SEED", 0);
+  if (one != 0) {
+    printf("%s\n", Story(one, ClusterMutation::kNone).c_str());
+    return;
+  }
+  const uint64_t histories = FromEnvironment("CADRE_CLUSTER_HISTORIES", 300);
+  uint64_t events = 0;
+  int succeeded = 0, failed = 0, cancelled = 0, agents_lost = 0;
+  for (uint64_t seed = 1; seed <= histories; ++seed) {
+    const ClusterResult result = RunClusterHistory(seed, ClusterMutation::kNone, false);
+    ASSERT_EQ(result.broken, "") << Story(seed, ClusterMutation::kNone);
+    events += result.events;
+    succeeded += result.succeeded;
+    failed += result.failed;
+    cancelled += result.cancelled;
+    agents_lost += result.agents_lost;
+  }
+  printf("%s\n", absl::StrCat(histories, " histories, ", events, " events: ", succeeded,
+                              " jobs succeeded, ", failed, " failed, ", cancelled, " cancelled; ",
+                              agents_lost, " agents killed")
+                     .c_str());
+  // The histories must contain enough of each outcome.
+  EXPECT_GT(succeeded, failed);
+  EXPECT_GT(failed, 0);
+  EXPECT_GT(cancelled, 0);
+  EXPECT_GT(agents_lost, 0);
+}
+
+TEST(ClusterSimulationTest, ASeedIsAHistory) {
+  const ClusterResult first = RunClusterHistory(7, ClusterMutation::kNone, false);
+  const ClusterResult second = RunClusterHistory(7, ClusterMutation::kNone, true);
+  EXPECT_EQ(first.hash, second.hash);
+  EXPECT_EQ(first.events, second.events);
+  EXPECT_NE(first.hash, RunClusterHistory(8, ClusterMutation::kNone, false).hash);
+}
+
+TEST(ClusterSimulationTest, MistakesOnPurposeAreFound) {
+  EXPECT_NE(FirstBroken(ClusterMutation::kForgetParts, 300), 0u);
+  EXPECT_NE(FirstBroken(ClusterMutation::kDropStops, 300), 0u);
+  EXPECT_NE(FirstBroken(ClusterMutation::kLeaveLaunchers, 300), 0u);
+}
 
 }  // namespace
 }  // namespace cadre::simulation

@@ -1,5 +1,5 @@
-// What all parts of one simulated history share: virtual time, chance, and the record of what
-// happened. One thread.
+// State that all parts of one simulated history share: virtual time, randomness, and the trace of
+// events. One thread.
 #ifndef CADRE_TESTS_SIMULATION_WORLD_H_
 #define CADRE_TESTS_SIMULATION_WORLD_H_
 
@@ -14,11 +14,38 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/time.h"
-#include "tests/simulation/random.h"
 
 namespace cadre::simulation {
 
-// Events in the order of their times; those of one moment in the order in which they were added.
+// The only source of randomness in a simulated history: the same seed gives the same numbers on
+// every machine. SplitMix64 (Steele, Lea, Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t Next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  // Returns 0 to n - 1.
+  int Below(int n) { return static_cast<int>(Next() % static_cast<uint64_t>(n)); }
+  // Returns low to high, both included.
+  int Between(int low, int high) { return low + Below(high - low + 1); }
+  bool Percent(double chance) { return Below(1000000) < chance * 10000; }
+  // Returns whole microseconds from low (included) to high (excluded).
+  absl::Duration Between(absl::Duration low, absl::Duration high) {
+    const int64_t span = absl::ToInt64Microseconds(high - low);
+    if (span <= 0) return low;
+    return low + absl::Microseconds(static_cast<int64_t>(Next() % static_cast<uint64_t>(span)));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Runs events in the order of their times; events of the same time run in the order of insertion.
 class Schedule {
  public:
   MonoTime now() const { return now_; }
@@ -28,7 +55,7 @@ class Schedule {
     std::push_heap(heap_.begin(), heap_.end(), Later);
   }
   void In(absl::Duration delay, std::function<void()> what) { At(now_ + delay, std::move(what)); }
-  // False, with the time at `until`, when nothing happens before it.
+  // Returns false, with the time advanced to `until`, if no event is due by then.
   bool RunNext(MonoTime until) {
     if (heap_.empty() || heap_.front().at > until) {
       now_ = std::max(now_, until);
@@ -59,12 +86,12 @@ class Schedule {
   std::vector<Entry> heap_;
 };
 
-// A hash of everything that happened, always; the last lines as text, on demand.
+// Always keeps a hash of all events; keeps the last ones as text on demand.
 class Trace {
  public:
   static constexpr size_t kLinesKept = 400;
 
-  void Keep() { kept_ = true; }
+  void KeepLines() { kept_ = true; }
   bool kept() const { return kept_; }
   void Add(MonoTime at, absl::string_view text) {
     if (!kept_) return;
@@ -82,7 +109,7 @@ class Trace {
   std::deque<std::string> lines_;
 };
 
-// One machine's monotonic clock: it began at another moment and goes a little wrong.
+// One machine's monotonic clock: it starts at another moment and drifts a little.
 struct Clock {
   int64_t offset_us = 0;
   int64_t drift_ppm = 0;
@@ -92,7 +119,7 @@ struct Clock {
     return MonoTime::FromMicros(offset_us + us + us / 1000000 * drift_ppm +
                                 us % 1000000 * drift_ppm / 1000000);
   }
-  // The first moment at which the machine's clock has reached `local`.
+  // Returns the first moment at which the machine's clock has reached `local`.
   MonoTime World(MonoTime local) const {
     if (local == MonoTime::Never()) return local;
     const int64_t us = local.micros() - offset_us;
@@ -107,7 +134,7 @@ struct World {
   explicit World(uint64_t seed) : random(seed) {}
 
   MonoTime now() const { return schedule.now(); }
-  // One thing that happened: `kind` and `detail` go into the hash; `text` is made on demand.
+  // Records one event: `kind` and `detail` go into the hash; `text` is called only if text is kept.
   template <typename Text>
   void Note(uint64_t kind, uint64_t detail, const Text& text) {
     trace.Mix(static_cast<uint64_t>(now().micros()));
@@ -118,7 +145,7 @@ struct World {
   Schedule schedule;
   Random random;
   Trace trace;
-  // The faults are over: nothing goes wrong any more by itself.
+  // The faults are over: nothing fails by itself any more.
   bool calm = false;
 };
 

@@ -1,5 +1,6 @@
-// What there is on this machine of one soak: processes, what they hold, and what lies about in
-// files. Everything that the soak starts carries a mark in its environment. Linux; any thread.
+// Counts what one soak has on this machine: processes and their resources, and files. Everything
+// that the soak starts has a mark in its environment. Also decides whether counts grow. Linux; any
+// thread.
 #ifndef CADRE_TESTS_SOAK_CENSUS_H_
 #define CADRE_TESTS_SOAK_CENSUS_H_
 
@@ -11,8 +12,26 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cadre {
+
+// One count of each measurement, such as a server's descriptors.
+struct Series {
+  std::string name;
+  // By which part of the first value, and by how much in addition, the last value may be larger:
+  // caches, and what is kept for display, grow until they are full.
+  double slack_part = 0;
+  int64_t slack = 0;
+  std::vector<int64_t> values;
+};
+
+// With fewer measurements growth cannot be told from noise.
+inline constexpr size_t kFewestMeasurements = 9;
+
+// Returns a line for each series that grows: even the smallest value of its last third exceeds the
+// largest of its first third plus the slack. This finds a leak per fault, and ignores noise.
+std::vector<std::string> Growing(const std::vector<Series>& series);
 
 // The variable that holds a soak's mark.
 inline constexpr char kSoakMark[] = "CADRE_SOAK";
@@ -36,24 +55,24 @@ struct ProcessUse {
   int64_t own_kib = 0;
 };
 
-// All that live and carry the mark; zombies have no environment.
+// The live processes with the mark. Zombies have no environment.
 std::vector<ProcessEntry> MarkedProcesses(absl::string_view mark);
-// Processes that ended and that one of `parents` has not waited for, a line each.
+// A line for each process that has ended and that one of `parents` has not waited for.
 std::vector<std::string> Zombies(const std::set<pid_t>& parents);
-// Zeroes when there is no such process.
+// Zeroes if there is no such process.
 ProcessUse UseOf(pid_t pid);
 
-// Entries of the directory whose name begins with `prefix`; 0 when it is not there.
+// The entries of the directory whose names begin with `prefix`; 0 if there is no such directory.
 int CountEntries(const std::string& directory, absl::string_view prefix);
-// Directories below it, at any depth.
+// The directories below it, at any depth.
 int CountDirectories(const std::string& directory);
-// Of the files in it.
+// The size of the files in it.
 int64_t BytesIn(const std::string& directory);
-// Files in /dev/shm that belong to this user.
+// The files in /dev/shm that belong to this user.
 std::set<std::string> SharedMemoryFiles();
 
-// A cgroup (version 2) that this process and what it starts from now on live in, so that what is
-// made in it is the soak's. Left and removed by the destructor.
+// A cgroup (version 2) into which this process moves, with all that it starts from now on, so that
+// cgroups made in it are the soak's. The destructor leaves and removes it.
 class OwnCgroup {
  public:
   explicit OwnCgroup(const std::string& name);
@@ -61,7 +80,7 @@ class OwnCgroup {
   OwnCgroup(const OwnCgroup&) = delete;
   OwnCgroup& operator=(const OwnCgroup&) = delete;
 
-  // Empty: there is none to be had.
+  // Empty if none could be made.
   const std::string& path() const { return path_; }
 
  private:

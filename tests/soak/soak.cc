@@ -14,14 +14,14 @@
 #include <random>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "tests/soak/census.h"
-#include "tests/soak/cluster.h"
-#include "tests/soak/verdict.h"
+#include "tests/soak/soak_cluster.h"
 
 namespace cadre {
 namespace {
@@ -68,7 +68,7 @@ class Soak {
   bool AwaitWhole();
   // What keeps it from being whole; empty: nothing.
   std::string NotWhole();
-  void Look();
+  void Measure();
   void EndAll();
   void FindLeftovers();
   Series& Count(const std::string& name, double slack_part, int64_t slack);
@@ -124,7 +124,7 @@ void Soak::InjectOne() {
 std::string Soak::NotWhole() {
   std::string why;
   for (int i = 0; i < kClusters; ++i) {
-    clusters_[i]->Tend();
+    clusters_[i]->Poll();
     // Steps are looked at more often than they are made.
     moved_[i] = moved_[i] || clusters_[i]->HasMoved();
     if (!moved_[i]) absl::StrAppend(&why, "no steps, ", clusters_[i]->WorkersText(), "\n");
@@ -164,7 +164,7 @@ Series& Soak::Count(const std::string& name, double slack_part, int64_t slack) {
   return series_.back();
 }
 
-void Soak::Look() {
+void Soak::Measure() {
   looked_at_.push_back(Minutes());
   const Cluster& mortal = *clusters_[0];
   const Cluster& old = *clusters_[1];
@@ -255,22 +255,22 @@ SoakReport Soak::Run() {
   if (!Start()) return report_;
   const MonoTime end = begun_ + options_.length;
   MonoTime next_fault = MonoNow() + options_.period;
-  MonoTime next_look = MonoNow() + options_.look_every;
+  MonoTime next_look = MonoNow() + options_.measure_every;
   bool whole = true;
   while (whole && MonoNow() < end) {
     poll(nullptr, 0, kTickMs);
-    for (const auto& cluster : clusters_) cluster->Tend();
+    for (const auto& cluster : clusters_) cluster->Poll();
     if (MonoNow() >= next_fault) {
       InjectOne();
       next_fault = next_fault + options_.period;
     }
     if (MonoNow() < next_look) continue;
     whole = AwaitWhole();
-    if (whole) Look();
+    if (whole) Measure();
     next_fault = MonoNow() + options_.period;
-    next_look = MonoNow() + options_.look_every;
+    next_look = MonoNow() + options_.measure_every;
   }
-  if (whole && AwaitWhole()) Look();
+  if (whole && AwaitWhole()) Measure();
   report_.table = Table();
   EndAll();
   for (std::string& line : Growing(series_)) report_.findings.push_back(std::move(line));

@@ -1,5 +1,5 @@
-// Real clusters under faults for a while, looked at now and then: does anything pile up? One
-// thread.
+// Runs real clusters under faults for a while, and measures now and then whether anything
+// accumulates: processes, descriptors, memory, files. One thread.
 #ifndef CADRE_TESTS_SOAK_SOAK_H_
 #define CADRE_TESTS_SOAK_SOAK_H_
 
@@ -13,10 +13,10 @@ namespace cadre {
 
 struct SoakOptions {
   absl::Duration length = absl::Minutes(30);
-  // From one fault to the next.
+  // The time from one fault to the next.
   absl::Duration period = absl::Seconds(5);
-  // Between two looks, before each of which faults wait until all is whole again.
-  absl::Duration look_every = absl::Minutes(1);
+  // The time between two measurements. Before each, the soak waits until everything has recovered.
+  absl::Duration measure_every = absl::Minutes(1);
   unsigned seed = 1;
 };
 
@@ -24,11 +24,11 @@ struct SoakReport {
   int faults = 0;
   // A table for people.
   std::string table;
-  // What is wrong, a line each; empty: nothing is.
+  // A line for each thing that is wrong.
   std::vector<std::string> findings;
 };
 
-// Tells on standard output what it does to whom.
+// Prints to standard output which fault it injects where.
 SoakReport RunSoak(const SoakOptions& options);
 
 }  // namespace cadre

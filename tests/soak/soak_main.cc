@@ -22,8 +22,8 @@ bool Read(absl::string_view argument, cadre::SoakOptions& options) {
     return absl::ParseDuration(argument, &options.period) && options.period > absl::ZeroDuration();
   }
   if (absl::ConsumePrefix(&argument, "--look-every=")) {
-    return absl::ParseDuration(argument, &options.look_every) &&
-           options.look_every > absl::ZeroDuration();
+    return absl::ParseDuration(argument, &options.measure_every) &&
+           options.measure_every > absl::ZeroDuration();
   }
   if (absl::ConsumePrefix(&argument, "--seed=")) return absl::SimpleAtoi(argument, &options.seed);
   return false;

@@ -11,7 +11,7 @@ TEST(SoakTest, NothingIsLeft) {
   SoakOptions options;
   options.length = absl::Seconds(25);
   options.period = absl::Seconds(1);
-  options.look_every = absl::Seconds(10);
+  options.measure_every = absl::Seconds(10);
   const SoakReport report = RunSoak(options);
   printf("%s", report.table.c_str());
   EXPECT_THAT(report.findings, testing::IsEmpty());

@@ -1,4 +1,4 @@
-// Certificates for tests, by the openssl command.
+// Makes certificates for tests with the openssl command.
 #ifndef CADRE_TESTS_TESTING_CERTIFICATES_H_
 #define CADRE_TESTS_TESTING_CERTIFICATES_H_
 
@@ -6,8 +6,8 @@
 
 namespace cadre {
 
-// A new directory with ca.pem, and cert.pem and key.pem, for this address, that it signed. Good for
-// both sides of mutual TLS. A failure fails the test.
+// Returns a new directory with ca.pem, and with cert.pem and key.pem for this address, signed by
+// that CA. They serve both sides of mutual TLS. An error fails the test.
 std::string MakeCertificates(const std::string& address = "127.0.0.1");
 
 }  // namespace cadre

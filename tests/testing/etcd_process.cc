@@ -21,7 +21,7 @@ namespace cadre {
 namespace {
 
 constexpr char kEtcd[] = "/usr/bin/etcd";
-// A port that was free a moment ago may be somebody's now.
+// A port that was free a moment ago may be taken by another process now.
 constexpr int kStarts = 5;
 constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 constexpr absl::Duration kLook = absl::Milliseconds(20);
@@ -44,7 +44,7 @@ bool EtcdProcess::Start() {
   return false;
 }
 
-// To a file, because nobody reads a pipe while the test does something else.
+// The log goes to a file, because a pipe is not read while the test does something else.
 std::string EtcdProcess::LogFile() const { return absl::StrCat(directory_, "/log", starts_); }
 
 void EtcdProcess::Launch() {
@@ -95,7 +95,7 @@ void EtcdProcess::Kill() {
 
 void EtcdProcess::Pause() {
   process_->Kill(SIGSTOP);
-  // Each thread stops when it next looks: until then it may still answer.
+  // Each thread stops at its next return to user mode; until then it may still answer.
   siginfo_t stopped = {};
   while (waitid(P_PID, static_cast<id_t>(process_->pid()), &stopped, WSTOPPED | WNOWAIT) < 0 &&
          errno == EINTR) {
@@ -151,7 +151,7 @@ EtcdCluster::EtcdCluster() {
     member->name_ = absl::StrCat("member", i);
     member->port_ = FreePort();
     member->peer_port_ = FreePort();
-    // Its ports are in the others' configuration.
+    // The member must keep its ports, because they are in the other members' configuration.
     member->served_ = true;
     absl::StrAppend(&cluster, cluster.empty() ? "" : ",", member->name_,
                     "=http://127.0.0.1:", member->peer_port_);

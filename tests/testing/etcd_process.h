@@ -1,4 +1,4 @@
-// A real etcd, of one member or three, with its data in directories of the test. One thread.
+// A real etcd of one member or three, with its data in directories of the test. One thread.
 #ifndef CADRE_TESTS_TESTING_ETCD_PROCESS_H_
 #define CADRE_TESTS_TESTING_ETCD_PROCESS_H_
 
@@ -15,43 +15,44 @@ namespace cadre {
 
 class EtcdProcess {
  public:
-  // Where /usr/bin/etcd is not there, a test that needs it says so and is skipped.
+  // Whether /usr/bin/etcd exists; a test that needs it is skipped with a message if not.
   static bool IsInstalled();
 
-  // `host`: where it listens. `command` goes before etcd's own, as in {"ip", "netns", "exec",
-  // NAME}.
+  // `host` is the address on which it listens. `command` is put before etcd's own command line, as
+  // in {"ip", "netns", "exec", NAME}.
   explicit EtcdProcess(std::string host = "127.0.0.1", std::vector<std::string> command = {});
 
-  // Before the first Start: clients must show a certificate. `directory` holds ca.pem, cert.pem and
-  // key.pem, for etcd and its clients alike.
+  // Must be called before the first Start: clients then have to present a certificate. `directory`
+  // holds ca.pem, cert.pem and key.pem, for etcd and its clients alike.
   void UseTls(std::string directory) { tls_dir_ = std::move(directory); }
 
-  // Before the first Start: bytes that its database may take; 0: etcd's own 2 GiB.
+  // Must be called before the first Start: the limit of the database in bytes; 0 is etcd's own 2
+  // GiB.
   void SetQuota(int64_t bytes) { quota_ = bytes; }
 
-  // Serves when it returns true; on the same port and with the same data as before, if there was a
-  // time before. False comes with a test failure.
+  // Starts etcd, after a Kill on the same port and with the same data. Returns true once it serves;
+  // false comes with a test failure.
   bool Start();
-  // SIGKILL, and waits for the end.
+  // Sends SIGKILL and waits for the end.
   void Kill();
-  // SIGSTOP: connections stay, nothing is answered. SIGCONT.
+  // Pause sends SIGSTOP (connections stay, requests are not answered), Resume SIGCONT.
   void Pause();
   void Resume();
 
-  // host:port
+  // Returns host:port.
   std::string endpoint() const;
   std::string url() const;
 
-  // The answer of etcd's JSON interface (/v3/...); a test failure where there is none.
+  // Returns the answer of etcd's JSON interface (/v3/...); an error fails the test.
   std::string Post(const std::string& path, const std::string& json) const;
-  // A field of such an answer whose value is in quotes; empty: there is none.
+  // Returns a field of such an answer whose value is in quotes, or "" if there is none.
   static std::string Field(const std::string& json, const std::string& name);
 
  private:
   friend class EtcdCluster;
 
   void Launch();
-  // The process was launched; whether it serves.
+  // The process was launched; returns whether it serves.
   bool AwaitServes();
   std::string LogFile() const;
 
@@ -60,7 +61,7 @@ class EtcdProcess {
   const std::string directory_;
   std::string tls_dir_;
   int64_t quota_ = 0;
-  // Of a member of several.
+  // Set for a member of a cluster of several.
   std::string name_ = "test";
   int peer_port_ = 0;
   std::string initial_cluster_;
@@ -70,18 +71,18 @@ class EtcdProcess {
   std::unique_ptr<Process> process_;
 };
 
-// Three members, of which any two serve.
+// Three members; any two of them form a quorum.
 class EtcdCluster {
  public:
   static constexpr size_t kMembers = 3;
 
-  // They serve when this has returned; a failure fails the test.
+  // Returns when all members serve; an error fails the test.
   EtcdCluster();
 
   EtcdProcess& member(size_t i) { return *members_[i]; }
-  // Of all members.
+  // Returns the URLs of all members.
   std::string urls() const;
-  // The member that leads the others; kMembers: none says so.
+  // Returns the index of the leader, or kMembers if no member reports that it leads.
   size_t Leader() const;
 
  private:

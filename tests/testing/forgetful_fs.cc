@@ -1,8 +1,8 @@
-// A file system of the tests' own, over libfuse, that is in memory alone and forgets:
-// `forgetful_fs all|nothing PLACE`, with one thread. Each directory and file is there twice, as it
-// is and as it was synced last. "nothing": a sync keeps nothing. To make a directory "lose-all" or
-// "lose-some" at its top is a command (forgetful_file_system.h), answered with ENODATA. It writes a
-// byte to descriptor 3 once it answers.
+// An in-memory file system over libfuse that loses what was not synced: `forgetful_fs all|nothing
+// PLACE`, with one thread. Each directory and file is stored twice, as it is and as it was last
+// synced. With "nothing" a sync keeps nothing. Creating a directory "lose-all" or "lose-some" at
+// the top is a command (file_systems.h), answered with ENODATA. The program writes a byte
+// to descriptor 3 once it serves.
 #define FUSE_USE_VERSION 31
 
 #include <errno.h>
@@ -29,7 +29,7 @@ struct Node;
 using NodePtr = std::shared_ptr<Node>;
 using Entries = std::map<std::string, NodePtr>;
 
-// What was done to a file since its last sync: bytes at a place, or another length.
+// A change of a file since its last sync: bytes at an offset, or another length.
 struct Change {
   size_t at = 0;
   std::string bytes;
@@ -41,14 +41,14 @@ struct Node {
   bool is_directory() const { return S_ISDIR(mode); }
 
   mode_t mode;
-  // Of a directory.
+  // Used for directories.
   Entries entries, kept_entries;
-  // Of a file.
+  // Used for files.
   std::string bytes, kept_bytes;
   std::vector<Change> changes;
 };
 
-// NOLINTBEGIN: libfuse's functions get nothing else to find them by.
+// NOLINTBEGIN: libfuse's functions have no parameter through which to find these.
 NodePtr root = std::make_shared<Node>(S_IFDIR | 0755);
 bool syncs_keep = true;
 std::minstd_rand coins(1);
@@ -94,14 +94,14 @@ NodePtr Find(const std::string& path) {
   return node;
 }
 
-// The directory that `path` is in, or nullptr, and its name there.
+// Returns the directory that contains `path`, or nullptr, and the last component of `path`.
 std::pair<NodePtr, std::string> Place(const std::string& path) {
   const size_t slash = path.rfind('/');
   return {Find(path.substr(0, slash)), path.substr(slash + 1)};
 }
 
 void* Init(fuse_conn_info*, fuse_config* config) {
-  // Nothing is answered by the kernel alone, and a file is gone with its name.
+  // The kernel caches no answers, and a file disappears with its name.
   config->entry_timeout = config->attr_timeout = config->negative_timeout = 0;
   config->hard_remove = 1;
   [[maybe_unused]] const ssize_t n = write(kReadyFd, "r", 1);

@@ -1,5 +1,5 @@
-// A TCP socket on a port of loopback that the kernel has chosen, for tests in which somebody else
-// has the port. One thread.
+// A TCP socket on a loopback port that the kernel has chosen, for tests in which another process
+// occupies the port. One thread.
 #ifndef CADRE_TESTS_TESTING_LOOPBACK_SOCKET_H_
 #define CADRE_TESTS_TESTING_LOOPBACK_SOCKET_H_
 
@@ -14,7 +14,7 @@ namespace cadre {
 
 class LoopbackSocket {
  public:
-  // Nobody listens there yet.
+  // The socket is bound but does not listen yet.
   LoopbackSocket() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -28,7 +28,7 @@ class LoopbackSocket {
 
   int fd() const { return fd_.get(); }
   int port() const { return port_; }
-  // From now on the kernel accepts connections.
+  // After this call the kernel accepts connections.
   void Listen() const { EXPECT_EQ(listen(fd_.get(), 16), 0); }
 
  private:

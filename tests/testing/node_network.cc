@@ -18,7 +18,7 @@
 namespace cadre {
 namespace {
 
-// Where `ip netns` keeps the names.
+// The directory in which `ip netns` keeps the names.
 constexpr char kNames[] = "/run/netns";
 
 absl::Status Ip(const std::string& arguments) {
@@ -39,7 +39,7 @@ absl::Status NodeNetwork::Enter() {
   if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) {
     return absl::PermissionDeniedError("needs root, for network namespaces");
   }
-  // Nothing mounted here shows outside.
+  // Mounts made here must not be visible outside.
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat("needs mounts of its own, for network namespaces: mount /: ", strerror(errno),
@@ -47,8 +47,9 @@ absl::Status NodeNetwork::Enter() {
   }
   mkdir(kNames, 0755);
   if (mount("none", kNames, "tmpfs", 0, "size=1m") != 0) return absl::ErrnoToStatus(errno, kNames);
-  // A bridge without an address of its own takes its ports' lowest, another one whenever a node
-  // with a lower one comes; whoever knew the old one then reaches nobody here for some 8 s.
+  // A bridge without an address of its own takes the lowest MAC address of its ports, and so
+  // changes it whenever a node with a lower one is added; nodes that knew the old one then cannot
+  // reach this process for some 8 s.
   for (const char* command :
        {"link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
         "link set bridge up"}) {

@@ -1,5 +1,5 @@
-// Nodes as network namespaces on one bridge, whose links can be taken down. All of it lives in
-// namespaces of this process and goes with it. One thread.
+// Nodes as network namespaces on one bridge, whose links can be taken down. Everything lives in
+// namespaces of this process and disappears with it. One thread.
 #ifndef CADRE_TESTS_TESTING_NODE_NETWORK_H_
 #define CADRE_TESTS_TESTING_NODE_NETWORK_H_
 
@@ -10,28 +10,28 @@
 
 namespace cadre {
 
-// This process, on the bridge.
+// The address of this process on the bridge.
 inline constexpr char kBridgeAddress[] = "10.77.0.254";
 
 class NodeNetwork {
  public:
-  // Moves this process, which must have one thread, into namespaces of its own and makes the
-  // bridge. PERMISSION_DENIED where that takes root, or a root folder that is mounted; a test then
-  // is skipped.
+  // Moves this process, which must have one thread, into its own namespaces and creates the bridge.
+  // Fails with PERMISSION_DENIED without root, or if / is not a mount point (in a chroot); the test
+  // is then skipped.
   static absl::Status Enter();
-  // The same, with nodes 1 to `nodes`.
+  // Calls Enter() and adds nodes 1 to `nodes`.
   static absl::Status EnterWith(int nodes);
 
-  // A node of this number, from 1 to 200, with its link up. Errors name the command that failed.
+  // Adds the node of this number, from 1 to 200, with its link up. Errors name the failed command.
   static absl::Status Add(int node);
   static absl::Status SetLink(int node, bool up);
-  // Here and on all nodes: the first of `names` means node 1 (one may be several, with spaces
-  // between them), and so on; this machine's name means the bridge.
+  // Names the nodes here and on all nodes: names[0] is node 1 (an entry may hold several names,
+  // separated by spaces), and so on; this machine's own name resolves to the bridge.
   static absl::Status NameNodes(const std::vector<std::string>& names);
 
   static std::string NameOf(int node);
   static std::string AddressOf(int node);
-  // What goes before a command that runs there.
+  // Returns the command prefix that runs a command on that node.
   static std::vector<std::string> Inside(int node);
 };
 

@@ -1,11 +1,11 @@
-// A worker that says who it is and then does as it was told. Starts in under a millisecond, so that
-// what tests and benchmarks measure is the launcher.
+// A worker that prints its place and then does what its flags say. It starts in under a
+// millisecond, so that tests and benchmarks measure the launcher.
 //
 //   probe [--exit N] [--kill SIGNAL] [--rank R] [--generation G] [--ignore-term] [--setsid-child]
 //
-// Prints `probe rank=0 local=0 world=2 node=0 generation=1 restarts=0 pid=7 at_ns=...` (at_ns on
-// the machine's monotonic clock), then exits or is killed if --rank and --generation (where given)
-// match, else waits for a signal.
+// It prints `probe rank=0 local=0 world=2 node=0 generation=1 restarts=0 pid=7 at_ns=...` (at_ns is
+// on the machine's monotonic clock), then exits or is killed if --rank and --generation (where
+// given) match, and otherwise waits for a signal.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ bool Parse(int argc, char** argv, Orders& orders) {
   return true;
 }
 
-// A grandchild in a session of its own, which no group signal reaches.
+// Starts a grandchild in its own session, which no signal to the process group reaches.
 void LeaveGrandchild() {
   if (fork() != 0) return;
   setsid();
@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   if (!Parse(argc, argv, orders)) return 64;
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  // The MPI spelling is there so that the same program can be started by mpirun.
+  // The MPI variable is read so that mpirun can start the same program.
   const char* rank = Env("RANK", Env("OMPI_COMM_WORLD_RANK", "0"));
   const char* generation = Env("CADRE_GENERATION", Env("TORCHELASTIC_RESTART_COUNT", "0"));
   if (orders.ignore_term) signal(SIGTERM, SIG_IGN);

@@ -52,7 +52,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-// In the child, between fork and exec.
+// Runs in the child, between fork and exec.
 [[noreturn]] void Become(char** argv, char** env, const std::string& working_dir) {
   sigset_t none;
   sigemptyset(&none);
@@ -202,7 +202,7 @@ std::vector<std::string> Process::WaitForLines(absl::string_view text, size_t co
 std::optional<int> Process::Wait(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (!status_.has_value()) {
-    // Output is read meanwhile, so that a full pipe never holds the process up.
+    // Output is read meanwhile, so that a full pipe never blocks the process.
     pollfd fds[3] = {{pidfd_, POLLIN, 0}, {streams_[0].fd, POLLIN, 0}, {streams_[1].fd, POLLIN, 0}};
     if (poll(fds, 3, MillisUntil(deadline)) == 0) return std::nullopt;
     if (fds[1].revents != 0 || fds[2].revents != 0) ReadSome(absl::Now());
@@ -211,7 +211,7 @@ std::optional<int> Process::Wait(absl::Duration timeout) {
       status_ = WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
     }
   }
-  // What it wrote before it ended; grandchildren may hold the pipes open, so no waiting.
+  // Reads what it wrote before it ended, without waiting: grandchildren may hold the pipes open.
   size_t before = 0;
   do {
     before = streams_[0].all.size() + streams_[1].all.size();
@@ -230,7 +230,7 @@ absl::StatusOr<std::unique_ptr<Process>> RunToEnd(const ProcessOptions& options,
   return process;
 }
 
-std::string Said(const Process& process) {
+std::string OutputOf(const Process& process) {
   return absl::StrCat("--- stdout\n", process.standard_output(), "--- stderr\n",
                       process.standard_error());
 }
@@ -251,8 +251,9 @@ bool WaitGone(pid_t pid, absl::Duration timeout) {
 }
 
 int FreePort() {
-  // Below the range from which the kernel takes ports for connections: a server that is started
-  // anew must find its port free, and clients that try it meanwhile take theirs from that range.
+  // The ports are below the range from which the kernel takes ports for connections: a server that
+  // is restarted must find its port free, and clients that try it meanwhile take theirs from that
+  // range.
   constexpr int kFirst = 10000, kLast = 32000;
   std::random_device random;
   while (true) {

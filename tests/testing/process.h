@@ -1,4 +1,5 @@
-// A child process under test: its output line by line, with deadlines. One thread uses an object.
+// A child process under test, whose output is read line by line with deadlines. One thread uses an
+// object.
 #ifndef CADRE_TESTS_TESTING_PROCESS_H_
 #define CADRE_TESTS_TESTING_PROCESS_H_
 
@@ -18,43 +19,46 @@ namespace cadre {
 
 struct ProcessOptions {
   std::vector<std::string> argv;
-  // Added to (and winning over) this process's environment; an empty value removes the name.
+  // These are added to this process's environment and override it; an empty value removes the
+  // variable.
   std::map<std::string, std::string> env;
   std::string working_dir;
-  // A terminal of 80 columns instead of pipes; both streams then arrive as standard output.
+  // Runs the process on a terminal of 80 columns instead of pipes; both streams then arrive as
+  // standard output.
   bool terminal = false;
 };
 
 class Process {
  public:
   static absl::StatusOr<std::unique_ptr<Process>> Start(const ProcessOptions& options);
-  // Kills it with SIGKILL if it still runs.
+  // Sends SIGKILL if the process still runs.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
-  // SIGKILL and friends; nothing happens to a process that has been waited for.
+  // Sends the signal; does nothing if the process has been waited for.
   void Kill(int signal);
-  // Bytes to a terminal's keyboard (terminal only), as if typed.
+  // Sends bytes to the process as if typed on the keyboard (terminal only).
   void Type(absl::string_view bytes);
-  // The terminal has another size, of which its programs hear (SIGWINCH).
+  // Changes the terminal's size; its programs receive SIGWINCH.
   void Resize(int rows, int columns);
-  // Reads what comes next. False: the output is closed.
+  // Reads the next output. Returns false if the output is closed.
   bool ReadMore(absl::Duration timeout = absl::Seconds(20));
 
-  // The first line (of either stream) that contains `text`, from where the last call of WaitForLine
-  // stopped; nullopt when the process closed its output or `timeout` passed first.
+  // Returns the first line (of either stream) that contains `text`, searching from where the last
+  // call of WaitForLine stopped; nullopt if the output was closed or `timeout` passed first.
   std::optional<std::string> WaitForLine(absl::string_view text,
                                          absl::Duration timeout = absl::Seconds(20));
-  // As above, until it was found `count` times; the lines found.
+  // As above, until `text` was found `count` times; returns the lines that were found.
   std::vector<std::string> WaitForLines(absl::string_view text, size_t count,
                                         absl::Duration timeout = absl::Seconds(20));
 
-  // Exit status as a shell gives it (128 + signal); nullopt when it still runs after `timeout`.
+  // Returns the exit status as a shell does (128 + signal), or nullopt if it still runs after
+  // `timeout`.
   std::optional<int> Wait(absl::Duration timeout = absl::Seconds(20));
 
-  // All that was read so far.
+  // All output that was read so far.
   const std::string& standard_output() const { return streams_[0].all; }
   const std::string& standard_error() const { return streams_[1].all; }
 
@@ -66,7 +70,7 @@ class Process {
   };
 
   Process() = default;
-  // Reads what is there, waiting until `deadline` for the first byte; false when both are closed.
+  // Reads what is available, waiting until `deadline` for the first byte; false if both are closed.
   bool ReadSome(absl::Time deadline);
   void TakeLines(Stream& stream, absl::string_view bytes);
 
@@ -78,22 +82,22 @@ class Process {
   size_t next_line_ = 0;
 };
 
-// Starts, waits and gives back the finished process; the exit status is Wait()'s.
+// Starts the process, waits, and returns the finished process; Wait() returns its exit status.
 absl::StatusOr<std::unique_ptr<Process>> RunToEnd(const ProcessOptions& options,
                                                   absl::Duration timeout = absl::Seconds(60));
 
-// All that both streams said, for messages of failed assertions.
-std::string Said(const Process& process);
+// Returns the output of both streams, for messages of failed assertions.
+std::string OutputOf(const Process& process);
 
-// Is there a process (not a zombie) with this id?
+// Whether a process (not a zombie) with this id exists.
 bool IsAlive(pid_t pid);
-// Waits until there is none.
+// Waits until no such process exists; returns false after `timeout`.
 bool WaitGone(pid_t pid, absl::Duration timeout);
 
-// A TCP port on loopback that was free a moment ago.
+// Returns a TCP port on loopback that was free a moment ago.
 int FreePort();
 
-// A new empty directory under TEST_TMPDIR or /tmp.
+// Returns a new empty directory under TEST_TMPDIR or /tmp.
 std::string MakeTempDir(absl::string_view prefix);
 
 std::string ReadFileOrEmpty(const std::string& path);

@@ -15,7 +15,7 @@ size_t CharacterSize(unsigned char first) {
   return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-// Chinese, Japanese and Korean, and emoji.
+// Whether the character is Chinese, Japanese or Korean, or an emoji.
 bool IsWide(absl::string_view character) {
   return (character.size() == 3 && static_cast<unsigned char>(character[0]) >= 0xe3 &&
           static_cast<unsigned char>(character[0]) < 0xee) ||
@@ -42,7 +42,7 @@ void Screen::Put(const std::string& character) {
   column_ += columns;
 }
 
-// How long the sequence is; 0: not all of it is there.
+// Executes an escape sequence. Returns its length, or 0 if it is not complete yet.
 size_t Screen::Obey(absl::string_view sequence) {
   if (sequence.size() < 2) return 0;
   if (sequence[1] != '[') {
@@ -79,7 +79,7 @@ void Screen::Write(absl::string_view bytes) {
   while (!left.empty()) {
     size_t took = 1;
     if (left[0] == '\n') {
-      // A line that was written over ends here.
+      // The newline ends a line that was wrapped before and has now been overwritten.
       if (column_ < columns_) lines_[row_].broken = false;
       Down();
     } else if (left[0] == '\r') {

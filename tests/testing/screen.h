@@ -1,6 +1,6 @@
-// A small terminal for tests: what a person sees of the bytes that a program writes to one. Lines
-// that are longer than it is wide are broken, and are broken anew when it gets another width, as in
-// most terminals. One thread.
+// A small terminal for tests: it shows what a user would see of a program's terminal output. Lines
+// longer than its width are wrapped, and are wrapped again when the width changes, as in most
+// terminals. One thread.
 #ifndef CADRE_TESTS_TESTING_SCREEN_H_
 #define CADRE_TESTS_TESTING_SCREEN_H_
 
@@ -20,20 +20,20 @@ class Screen {
   void Resize(size_t rows, size_t columns);
 
   struct Row {
-    std::string text;     // without blanks at its end
-    bool broken = false;  // its line goes on in the next row
+    std::string text;     // without trailing blanks
+    bool broken = false;  // its line continues in the next row
   };
-  // All rows from the first on, also those that have left at the top.
+  // Returns all rows from the first on, including those that have scrolled off the top.
   std::vector<Row> Rows() const;
-  // How many of them contain this.
+  // Returns how many rows contain this text.
   size_t Count(absl::string_view text) const;
-  // Them, a line each, for messages of failed assertions.
+  // Returns all rows, one per line, for messages of failed assertions.
   std::string Text() const;
-  // Escape sequences that it does not know.
+  // Returns the escape sequences that this terminal does not implement.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:
-  // A character; empty: the second column of the one before.
+  // A cell holds a character; an empty cell is the second column of the wide character before it.
   using Cells = std::vector<std::string>;
   struct Line {
     Cells cells;
@@ -49,8 +49,8 @@ class Screen {
   size_t columns_;
   std::vector<Line> lines_{1};
   size_t row_ = 0;
-  size_t column_ = 0;  // columns_: the next character begins the next row
-  std::string rest_;   // of a character or sequence that has not come whole
+  size_t column_ = 0;  // if it is columns_, the next character begins the next row
+  std::string rest_;   // an incomplete character or sequence
   std::vector<std::string> unknown_;
 };
 

@@ -1,6 +1,6 @@
-// A file system of the tests' own, over libfuse: it shows a directory at another place, and while
-// it is stopped whoever touches that place waits. `standing_fs DIRECTORY PLACE`, with one thread;
-// it writes a byte to descriptor 3 once it answers.
+// A file system over libfuse that shows a directory at another place; while the program is stopped,
+// every access there blocks. `standing_fs DIRECTORY PLACE`, with one thread; it writes a byte to
+// descriptor 3 once it serves.
 #define FUSE_USE_VERSION 31
 
 #include <dirent.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kReadyFd = 3;
 
-// NOLINTNEXTLINE: libfuse's functions get nothing else to find it by.
+// NOLINTNEXTLINE: libfuse's functions have no parameter through which to find it.
 std::string directory;
 
 std::string Behind(const char* path) { return directory + path; }
@@ -25,7 +25,7 @@ std::string Behind(const char* path) { return directory + path; }
 int Result(int64_t value) { return value < 0 ? -errno : static_cast<int>(value); }
 
 void* Init(fuse_conn_info*, fuse_config* config) {
-  // Nothing is answered by the kernel alone.
+  // The kernel caches no answers.
   config->entry_timeout = config->attr_timeout = config->negative_timeout = 0;
   [[maybe_unused]] const ssize_t n = write(kReadyFd, "r", 1);
   close(kReadyFd);
@@ -73,7 +73,7 @@ int Truncate(const char* path, off_t size, fuse_file_info*) {
 }
 
 int OpenWith(const char* path, int flags, mode_t mode, fuse_file_info* file) {
-  // The kernel gives the places of what is appended.
+  // The kernel gives the offset at which appended data goes.
   const int fd = open(Behind(path).c_str(), flags & ~O_APPEND, mode);
   if (fd < 0) return -errno;
   file->fh = static_cast<uint64_t>(fd);
@@ -89,7 +89,7 @@ int Read(const char*, char* buffer, size_t size, off_t at, fuse_file_info* file)
 int Write(const char*, const char* buffer, size_t size, off_t at, fuse_file_info* file) {
   return Result(pwrite(static_cast<int>(file->fh), buffer, size, at));
 }
-// It is there so that closing a file waits too.
+// Flush is implemented so that closing a file blocks too.
 int Flush(const char*, fuse_file_info*) { return 0; }
 int Release(const char*, fuse_file_info* file) { return Result(close(static_cast<int>(file->fh))); }
 

@@ -22,7 +22,7 @@ namespace cadre {
 namespace {
 
 constexpr size_t kPieceBytes = 16 << 10;
-// What is on its way at most, one way of a connection.
+// The most pieces of data that are under way in one direction of a connection.
 constexpr size_t kPieces = 64;
 
 sockaddr_in Loopback(int port) {
@@ -40,7 +40,7 @@ struct Piece {
 
 }  // namespace
 
-// Ends are numbered as the directions that come from them: 0 is the client's.
+// An end has the number of the direction that comes from it: 0 is the client's.
 struct TcpProxy::Connection {
   ScopedFd ends[2];
   std::deque<Piece> pieces[2];
@@ -114,7 +114,7 @@ void TcpProxy::Accept() {
   made.ends[0] = ScopedFd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   made.ends[1] = ScopedFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address = Loopback(server_port_);
-  // Nobody there: who called is told by the end of the connection.
+  // The server does not listen; the client sees its connection end.
   if (connect(made.ends[1].get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
       0) {
     return;
@@ -156,7 +156,7 @@ bool TcpProxy::Move(Connection& connection, absl::Time now, absl::Time* next) {
       const ssize_t n = send(to, piece.bytes.data(), piece.bytes.size(), MSG_NOSIGNAL);
       if (n < 0 && errno != EAGAIN) return false;
       if (n < 0) {
-        // Looked at again soon: whoever is slow to read is not what this is about.
+        // The receiver reads slowly; polling is good enough, because tests do not measure that.
         *next = std::min(*next, now + absl::Milliseconds(2));
         break;
       }

@@ -1,6 +1,6 @@
-// A TCP proxy on loopback, between a server and those who are given its port instead, in which one
-// direction can stand still alone, as on a link that loses what goes one way; or everything is
-// late; or answers are lost with their connection. A thread of its own; any thread may call.
+// A TCP proxy on loopback in front of a server; clients get the proxy's port instead. One direction
+// can stall alone, as on a link that loses packets one way; or everything is delayed; or answers
+// are lost with their connection. It has its own thread; any thread may call it.
 #ifndef CADRE_TESTS_TESTING_TCP_PROXY_H_
 #define CADRE_TESTS_TESTING_TCP_PROXY_H_
 
@@ -21,7 +21,7 @@ class TcpProxy {
  public:
   enum Direction { kToServer = 0, kFromServer = 1 };
 
-  // In front of a port of loopback.
+  // Forwards to a port of loopback.
   explicit TcpProxy(int server_port);
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
@@ -29,19 +29,19 @@ class TcpProxy {
 
   int port() const { return listener_.port(); }
 
-  // What goes this way, the ends of connections included, waits from now on, of all connections
-  // that there are and will be; or goes on, with all that has waited.
+  // While `held`, everything in this direction waits, including the ends of connections, on all
+  // present and future connections; when released, all that has waited is forwarded.
   void Hold(Direction direction, bool held);
-  // Each byte arrives so much later than it was sent, both ways.
+  // Each byte arrives `delay` after it was sent, in both directions.
   void Delay(absl::Duration delay);
-  // From now on what goes this way is taken, and lost, until Reset.
+  // From now on bytes in this direction are accepted and dropped, until Reset.
   void Lose(Direction direction);
-  // Ends all connections at both ends, without a goodbye. Nothing is lost from then on.
+  // Resets all connections at both ends. Nothing is dropped from then on.
   void Reset();
 
-  // So many bytes have arrived this way since this object was made.
+  // Returns how many bytes have arrived in this direction since this object was made.
   int64_t arrived(Direction direction) const;
-  // Waits until there are more of them than this.
+  // Waits until more than `more_than` bytes have arrived.
   bool AwaitArrived(Direction direction, int64_t more_than, absl::Duration timeout) const;
 
  private:
@@ -50,7 +50,8 @@ class TcpProxy {
   void Serve();
   void Accept();
   void EndAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves what is due, and says when the next is; false: the connection is over.
+  // Forwards what is due and sets `next` to the next due time; returns false if the connection is
+  // over.
   bool Move(Connection& connection, absl::Time now, absl::Time* next);
   bool Read(Connection& connection, int direction, absl::Time now);
   void Wake() const;
@@ -65,7 +66,7 @@ class TcpProxy {
   bool lost_[2] ABSL_GUARDED_BY(mutex_) = {};
   absl::Duration delay_ ABSL_GUARDED_BY(mutex_);
   int64_t arrived_[2] ABSL_GUARDED_BY(mutex_) = {};
-  std::list<Connection> connections_;  // the thread's
+  std::list<Connection> connections_;  // used by the thread alone
   std::thread thread_;
 };
 

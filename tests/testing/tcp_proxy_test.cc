@@ -15,7 +15,7 @@
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 class TcpProxyTest : public testing::Test {
  protected:
@@ -34,8 +34,8 @@ class TcpProxyTest : public testing::Test {
     EXPECT_EQ(send(end.get(), text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
-  // "": nothing came in that time; "end": the connection is over.
-  static std::string Hear(const ScopedFd& end, absl::Duration timeout = kPatience) {
+  // Returns "" if nothing came in that time, and "end" if the connection has ended.
+  static std::string Receive(const ScopedFd& end, absl::Duration timeout = kTimeout) {
     pollfd look = {end.get(), POLLIN, 0};
     if (poll(&look, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) != 1) return "";
     char bytes[64];
@@ -50,36 +50,36 @@ class TcpProxyTest : public testing::Test {
 
 TEST_F(TcpProxyTest, OneDirectionIsHeldAloneAndGoesOn) {
   Say(client_, "there");
-  EXPECT_EQ(Hear(served_), "there");
+  EXPECT_EQ(Receive(served_), "there");
   proxy_->Hold(TcpProxy::kToServer, true);
-  // Once this has come back the thread knows.
+  // Once this has come back, the proxy's thread has seen the hold.
   Say(served_, "back");
-  EXPECT_EQ(Hear(client_), "back");
+  EXPECT_EQ(Receive(client_), "back");
   Say(client_, "held");
   Say(served_, "again");
-  EXPECT_EQ(Hear(client_), "again");
-  EXPECT_EQ(Hear(served_, absl::ZeroDuration()), "");
+  EXPECT_EQ(Receive(client_), "again");
+  EXPECT_EQ(Receive(served_, absl::ZeroDuration()), "");
   proxy_->Hold(TcpProxy::kToServer, false);
-  EXPECT_EQ(Hear(served_), "held");
+  EXPECT_EQ(Receive(served_), "held");
 }
 
 TEST_F(TcpProxyTest, WhatIsDelayedIsLate) {
   proxy_->Delay(absl::Milliseconds(50));
   const absl::Time sent = absl::Now();
   Say(client_, "late");
-  EXPECT_EQ(Hear(served_), "late");
+  EXPECT_EQ(Receive(served_), "late");
   EXPECT_GE(absl::Now() - sent, absl::Milliseconds(49));
 }
 
 TEST_F(TcpProxyTest, AnswersAreLostAndTheConnectionWithThem) {
   proxy_->Lose(TcpProxy::kFromServer);
   Say(client_, "ask");
-  EXPECT_TRUE(proxy_->AwaitArrived(TcpProxy::kToServer, 2, kPatience));
-  EXPECT_EQ(Hear(served_), "ask");
+  EXPECT_TRUE(proxy_->AwaitArrived(TcpProxy::kToServer, 2, kTimeout));
+  EXPECT_EQ(Receive(served_), "ask");
   Say(served_, "answer");
   proxy_->Reset();
-  EXPECT_EQ(Hear(client_), "end");
-  EXPECT_EQ(Hear(served_), "end");
+  EXPECT_EQ(Receive(client_), "end");
+  EXPECT_EQ(Receive(served_), "end");
   EXPECT_EQ(proxy_->arrived(TcpProxy::kFromServer), 0);
 }
 

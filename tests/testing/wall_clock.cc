@@ -13,11 +13,11 @@
 
 #include <atomic>
 
-// Other libraries' constructors call this before any of ours has run.
+// Other libraries' constructors call this before any constructor here has run.
 namespace {
 
 constexpr long kNanosPerSecond = 1000000000;
-// How often a wait looks whether the clock was set.
+// How often a wait checks whether the clock was set.
 constexpr long kSliceNanos = 5000000;
 
 std::atomic<long> own_setting{0};
@@ -26,7 +26,7 @@ std::atomic<long>* setting = &own_setting;
 using SyscallFunction = long(long, ...);
 std::atomic<SyscallFunction*> next_syscall{nullptr};
 
-// By way of libc's own function, which the one below hides.
+// Calls libc's own syscall(), which the function below hides.
 template <typename... Arguments>
 long Kernel(long number, Arguments... arguments) {
   SyscallFunction* next = next_syscall.load();
@@ -43,7 +43,7 @@ int ClockGetTime(clockid_t clock, timespec* at) {
   return 0;
 }
 
-// As the kernel waits until a moment of the wall clock, however that is set meanwhile.
+// Waits as the kernel does for a moment of the wall clock, even if the clock is set meanwhile.
 long WaitUntilWallTime(long word, long operation, long value, const timespec& until, long mask) {
   for (;;) {
     timespec now;
@@ -82,7 +82,7 @@ extern "C" int clock_gettime(clockid_t clock, timespec* at) noexcept {
   return ClockGetTime(clock, at);
 }
 
-// By which OpenSSL tells whether a certificate has ended.
+// OpenSSL calls this to check whether a certificate has expired.
 extern "C" time_t time(time_t* at) noexcept {
   timespec now;
   ClockGetTime(CLOCK_REALTIME, &now);
@@ -90,7 +90,7 @@ extern "C" time_t time(time_t* at) noexcept {
   return now.tv_sec;
 }
 
-// Abseil waits by way of it.
+// Abseil waits by calling this.
 extern "C" long syscall(long number, ...) noexcept {
   long arguments[6];
   va_list list;

@@ -17,7 +17,7 @@
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 const char* Program() {
   for (const char* path : {"/usr/bin/chromium-headless-shell", "/usr/bin/chromium"}) {
@@ -118,7 +118,7 @@ nlohmann::json Browser::Call(const std::string& method, nlohmann::json parameter
   message["params"] = std::move(parameters);
   if (!session_.empty()) message["sessionId"] = session_;
   Send(message);
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = absl::Now() + kTimeout;
   for (;;) {
     nlohmann::json answer = Receive(deadline);
     if (answer.is_null()) {

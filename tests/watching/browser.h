@@ -29,12 +29,12 @@ class Browser {
   nlohmann::json Evaluate(const std::string& expression);
   // Until it is true; false when it did not become so in time.
   bool Await(const std::string& expression, absl::Duration timeout = absl::Seconds(60));
-  // The pointer on an element, at this part of its width and in the middle of its height.
+  // Moves the pointer to an element, at this part of its width and in the middle of its height.
   void Hover(const std::string& selector, double part);
-  // Pressed at one part of its width, and let go at another.
+  // Presses the button at one part of the element's width and releases it at another.
   void Drag(const std::string& selector, double from, double to);
   void DoubleClick(const std::string& selector);
-  // Of the window, in pixels.
+  // Sets the width of the window, in pixels.
   void SetWidth(int width);
   // The whole page as PNG, into this test's outputs (TEST_UNDECLARED_OUTPUTS_DIR).
   void Screenshot(const std::string& name);

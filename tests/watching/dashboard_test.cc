@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_matchers.h"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 #include "tests/watching/browser.h"
 
 namespace cadre {
@@ -36,7 +36,7 @@ constexpr char kCellsAreWhole[] =
     "document.createRange(); range.selectNodeContents(cell); return cell.querySelector('.words') "
     "|| range.getBoundingClientRect().height < 30; })";
 
-// How many times are drawn in a chart; NaN where there is none.
+// The number of points that a chart draws; NaN: there is no such chart.
 std::string PointsOf(const std::string& chart) {
   return absl::StrCat("Number(document.querySelector('#charts [data-chart=\"", chart,
                       "\"]')?.dataset.points)");
@@ -110,7 +110,7 @@ class JobDashboardTest : public DashboardTest {
     const std::string http = absl::StrCat("127.0.0.1:", FreePort());
     server_ = StartCadre({"server", "--port", absl::StrCat(port_), "--state-dir",
                           MakeTempDir("state"), "--http", http, "--log-dir", logs_});
-    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << Said(*server_);
+    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << OutputOf(*server_);
     browser_->Open(absl::StrCat("http://", http, "/"));
     EXPECT_TRUE(browser_->Await("document.getElementById('connection').textContent === 'live'"));
     EXPECT_TRUE(browser_->Await("!document.getElementById('no-jobs').hidden"));
@@ -122,7 +122,8 @@ class JobDashboardTest : public DashboardTest {
     EXPECT_TRUE(browser_->Await(kAllRun));
   }
   void TearDown() override {
-    // The page is asked to leave before the server is, which it would rightly complain about.
+    // The browser leaves the page before the server ends, because the page would report the lost
+    // connection.
     if (browser_ != nullptr) browser_->Open("about:blank");
     DashboardTest::TearDown();
   }
@@ -184,7 +185,7 @@ TEST_F(JobDashboardTest, AKilledWorkerIsANewGeneration_WithItsCause) {
   EXPECT_TRUE(
       browser_->Await(absl::StrCat(log_, ".startsWith('pid ", WorkerOf(logs_, 2, 3), "\\n')")));
   EXPECT_TRUE(browser_->Await(absl::StrCat(log_, ".includes('rank 3 step 40')")));
-  // Of each node more than one.
+  // There is more than one sample of each node.
   EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("cpu"), " > 2")));
   EXPECT_EQ(browser_->Evaluate(kCellsAreWhole), true);
   browser_->Screenshot("dashboard_running");
@@ -193,7 +194,7 @@ TEST_F(JobDashboardTest, AKilledWorkerIsANewGeneration_WithItsCause) {
 TEST_F(JobDashboardTest, ItsEndAndTheVerdict) {
   EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 1")));
   auto cancel = StartCadre({"cancel", "seen", "--server", absl::StrCat("127.0.0.1:", port_)});
-  EXPECT_EQ(cancel->Wait(), 0) << Said(*cancel);
+  EXPECT_EQ(cancel->Wait(), 0) << OutputOf(*cancel);
   EXPECT_TRUE(browser_->Await("!document.getElementById('verdict').hidden"));
   EXPECT_THAT(browser_->Evaluate("document.getElementById('verdict').textContent").dump(),
               HasSubstr("cancelled: "));
@@ -201,20 +202,20 @@ TEST_F(JobDashboardTest, ItsEndAndTheVerdict) {
       browser_->Await("document.querySelector('#jobs .phase').textContent === 'cancelled'"));
   EXPECT_TRUE(browser_->Await("document.querySelector('[data-chart=loss] .chart-mark.verdict')"));
   browser_->Screenshot("dashboard_ended");
-  for (auto& node : nodes_) EXPECT_TRUE(node->Wait().has_value()) << Said(*node);
+  for (auto& node : nodes_) EXPECT_TRUE(node->Wait().has_value()) << OutputOf(*node);
 }
 
-// Of a job of one node that `cadre run --http` serves.
+// The job has one node, and `cadre run --http` serves the page.
 TEST_F(DashboardTest, ChartsAreHoveredAndZoomed_AlsoOnAPhone) {
   const int http = FreePort();
   auto run =
       StartCadre({"run", "--standalone", "--http", absl::StrCat("127.0.0.1:", http), "--job-name",
                   "seen", "--log-dir", MakeTempDir("logs"), "--", "/bin/sh", "-c", kTrains});
-  ASSERT_TRUE(run->WaitForLine("dashboard at http://").has_value()) << Said(*run);
+  ASSERT_TRUE(run->WaitForLine("dashboard at http://").has_value()) << OutputOf(*run);
   browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
   EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 4")));
 
-  // What was at the pointer stands in the legend, of every chart at once.
+  // The legends of all charts show the values at the pointer.
   const std::string over = "[data-chart=loss] .u-over";
   const auto value = [](const std::string& chart) {
     return absl::StrCat("Number(document.querySelector('[data-chart=\"", chart,
@@ -224,7 +225,7 @@ TEST_F(DashboardTest, ChartsAreHoveredAndZoomed_AlsoOnAPhone) {
   EXPECT_TRUE(browser_->Await(absl::StrCat(value("loss"), " > 0.1")));
   EXPECT_TRUE(browser_->Await(absl::StrCat(value("speed"), " === 100")));
 
-  // So is a part of the time, which stays as the job goes on.
+  // Dragging chooses a part of the time, which stays chosen as the job goes on.
   const std::string zoomed = "document.querySelectorAll('#charts .zoomed').length";
   browser_->Drag(over, 0.2, 0.7);
   EXPECT_TRUE(browser_->Await(
@@ -235,7 +236,7 @@ TEST_F(DashboardTest, ChartsAreHoveredAndZoomed_AlsoOnAPhone) {
   browser_->DoubleClick(over);
   EXPECT_TRUE(browser_->Await(absl::StrCat(zoomed, " === 0")));
 
-  // A phone's width: tables and charts stay within it.
+  // At the width of a phone, tables and charts must not be wider than the page.
   browser_->SetWidth(380);
   EXPECT_TRUE(browser_->Await("document.documentElement.scrollWidth <= 380"));
   EXPECT_TRUE(
@@ -244,7 +245,7 @@ TEST_F(DashboardTest, ChartsAreHoveredAndZoomed_AlsoOnAPhone) {
   browser_->Screenshot("dashboard_phone");
   browser_->Open("about:blank");
   run->Kill(SIGINT);
-  EXPECT_TRUE(run->Wait().has_value()) << Said(*run);
+  EXPECT_TRUE(run->Wait().has_value()) << OutputOf(*run);
 }
 
 TEST_F(DashboardTest, PastRunsAreOpenedAndCompared) {
@@ -255,16 +256,16 @@ TEST_F(DashboardTest, PastRunsAreOpenedAndCompared) {
                          absl::StrCat("for i in 1 2 3; do echo step=$i loss=0.$((9-i)) lr=", rate,
                                       " >&$CADRE_PROGRESS_FD; echo step $i; sleep 1.1; done; exit ",
                                       rate[2] == '2' ? "3" : "0")});
-    EXPECT_EQ(run->Wait(), rate[2] == '2' ? 3 : 0) << Said(*run);
+    EXPECT_EQ(run->Wait(), rate[2] == '2' ? 3 : 0) << OutputOf(*run);
   }
   auto dashboard = StartCadre({"dashboard", "--log-dir", logs});
   const auto address = dashboard->WaitForLine("http://127.0.0.1:");
-  ASSERT_TRUE(address.has_value()) << Said(*dashboard);
+  ASSERT_TRUE(address.has_value()) << OutputOf(*dashboard);
   browser_->Open(*address);
   EXPECT_TRUE(browser_->Await("document.querySelectorAll('#jobs a').length === 2"));
   EXPECT_EQ(browser_->Evaluate("location.hash"), "");
 
-  // The newest first, with its verdict, history and output.
+  // The newest run comes first, with its verdict, history and output.
   browser_->Evaluate("document.querySelector('#jobs a').click()");
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('verdict').textContent.includes('exited with status 3')"));
@@ -272,7 +273,7 @@ TEST_F(DashboardTest, PastRunsAreOpenedAndCompared) {
   EXPECT_TRUE(browser_->Await("document.querySelector('[data-chart=loss] .chart-mark.verdict')"));
   EXPECT_TRUE(browser_->Await("document.getElementById('log').textContent.includes('step 3')"));
 
-  // One is nothing to compare.
+  // A single run is not compared.
   const auto compare = [&](int run) {
     browser_->Evaluate(absl::StrCat("document.querySelectorAll('#jobs input')[", run, "].click()"));
   };
@@ -288,9 +289,11 @@ TEST_F(DashboardTest, PastRunsAreOpenedAndCompared) {
   EXPECT_TRUE(browser_->Await("document.getElementById('compare').hidden"));
   browser_->Open("about:blank");
   dashboard->Kill(SIGINT);
-  EXPECT_EQ(dashboard->Wait(), 0) << Said(*dashboard);
+  EXPECT_EQ(dashboard->Wait(), 0) << OutputOf(*dashboard);
 }
 
+// Fault (display): A launcher that runs the server is killed and leaves no verdict -> The history
+// so far is in the log directory, and `cadre dashboard` and `cadre timeline` show it
 TEST_F(DashboardTest, OfARunWhoseLauncherWasKilled_TheHistoryIsThere) {
   const std::string logs = MakeTempDir("logs");
   auto run =
@@ -298,12 +301,12 @@ TEST_F(DashboardTest, OfARunWhoseLauncherWasKilled_TheHistoryIsThere) {
   ASSERT_TRUE(Eventually([&] {
     const std::vector<std::string> found = Matching(logs + "/killed/run_*/history.json");
     return !found.empty() && absl::StrContains(ReadFileOrEmpty(found[0]), "\"progress\"");
-  })) << Said(*run);
+  })) << OutputOf(*run);
   run->Kill(SIGKILL);
   EXPECT_TRUE(run->Wait().has_value());
   auto dashboard = StartCadre({"dashboard", "--log-dir", logs});
   const auto address = dashboard->WaitForLine("http://127.0.0.1:");
-  ASSERT_TRUE(address.has_value()) << Said(*dashboard);
+  ASSERT_TRUE(address.has_value()) << OutputOf(*dashboard);
   browser_->Open(*address);
   EXPECT_TRUE(browser_->Await("document.querySelector('#jobs .phase').textContent === 'unknown'"));
   EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 1")));
@@ -311,7 +314,7 @@ TEST_F(DashboardTest, OfARunWhoseLauncherWasKilled_TheHistoryIsThere) {
   EXPECT_TRUE(browser_->Await("document.getElementById('log').textContent.includes('step 1')"));
   browser_->Open("about:blank");
   dashboard->Kill(SIGINT);
-  EXPECT_EQ(dashboard->Wait(), 0) << Said(*dashboard);
+  EXPECT_EQ(dashboard->Wait(), 0) << OutputOf(*dashboard);
 }
 
 TEST_F(DashboardTest, TheOutputOfTheRankThatFailedIsOneClickAway) {
@@ -320,13 +323,13 @@ TEST_F(DashboardTest, TheOutputOfTheRankThatFailedIsOneClickAway) {
   auto server =
       StartCadre({"server", "--port", absl::StrCat(port), "--state-dir", MakeTempDir("state"),
                   "--http", absl::StrCat("127.0.0.1:", http), "--log-dir", logs});
-  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
+  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << OutputOf(*server);
   auto node = StartNode(
       port, "1", 0,
       {"--job-name", "fails", "--nproc-per-node", "2", "--log-dir", logs, "--", "/bin/sh", "-c",
        "if [ $RANK = 1 ]; then printf '\\033[31mno data\\033[0m\\n' >&2; exit 3; fi; "
        "sleep 100"});
-  EXPECT_EQ(node->Wait(), 3) << Said(*node);
+  EXPECT_EQ(node->Wait(), 3) << OutputOf(*node);
   browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
   EXPECT_TRUE(browser_->Await("document.querySelector('#jobs a') !== null"));
   browser_->Evaluate("document.querySelector('#jobs a').click()");
@@ -341,7 +344,7 @@ TEST_F(DashboardTest, TheOutputOfTheRankThatFailedIsOneClickAway) {
 
 TEST_F(JobDashboardTest, WithoutTheChartsLibrary_ThePageShowsTheRest) {
   EXPECT_TRUE(browser_->Await(absl::StrCat(PointsOf("loss"), " > 0")));
-  // As where it did not load.
+  // This is the state of a page on which the library did not load.
   browser_->Evaluate("window.uPlot = undefined");
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('charts').textContent.includes('uplot.js did not load')"));
@@ -356,21 +359,21 @@ class ClusterDashboardTest : public DashboardTest {
     DashboardTest::SetUp();
     if (browser_ == nullptr) return;
     auto made = StartCadre({"token", "new", token_});
-    ASSERT_EQ(made->Wait(), 0) << Said(*made);
+    ASSERT_EQ(made->Wait(), 0) << OutputOf(*made);
     server_ = StartCadre({"server", "--port", port_, "--token-file", token_, "--state-dir",
                           directory_ + "/state", "--http", http_});
-    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << Said(*server_);
+    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << OutputOf(*server_);
     for (const char* name : {"n0", "n1"}) {
       // Whoever runs the tests, root too.
       agents_.push_back(Cadre({"agent", "--node-name", name, "--cpus", "2", "--gpus", "0", "--user",
                                getpwuid(geteuid())->pw_name, "--label", "switch=s1"}));
       ASSERT_TRUE(agents_.back()->WaitForLine("is in the cluster").has_value())
-          << Said(*agents_.back());
+          << OutputOf(*agents_.back());
     }
   }
   void TearDown() override {
     for (auto& agent : agents_) agent->Kill(SIGTERM);
-    for (auto& agent : agents_) EXPECT_EQ(agent->Wait(), 0) << Said(*agent);
+    for (auto& agent : agents_) EXPECT_EQ(agent->Wait(), 0) << OutputOf(*agent);
     DashboardTest::TearDown();
   }
   std::unique_ptr<Process> Cadre(std::vector<std::string> arguments) {
@@ -383,7 +386,7 @@ class ClusterDashboardTest : public DashboardTest {
   // To its end, which is good.
   void Run(const std::vector<std::string>& arguments) {
     auto command = Cadre(arguments);
-    EXPECT_EQ(command->Wait(), 0) << Said(*command);
+    EXPECT_EQ(command->Wait(), 0) << OutputOf(*command);
   }
   void Submit(const std::string& name, const std::string& more) {
     const std::string spec = absl::StrCat(directory_, "/", name, ".yaml");
@@ -465,7 +468,7 @@ TEST_F(DashboardTest, WhatAPeerSaysIsText) {
                          "--job-name", "said", "--log-dir", MakeTempDir("logs"), "--node-name",
                          "<img src=x onerror=alert(1)>", "--", "/bin/sh", "-c",
                          "echo '<script>alert(1)</script>'; exec sleep 1000"});
-  ASSERT_TRUE(run->WaitForLine("dashboard at http://").has_value()) << Said(*run);
+  ASSERT_TRUE(run->WaitForLine("dashboard at http://").has_value()) << OutputOf(*run);
   browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('log').textContent.includes('<script>alert(1)</script>')"));
@@ -474,7 +477,7 @@ TEST_F(DashboardTest, WhatAPeerSaysIsText) {
   EXPECT_EQ(browser_->Evaluate("document.querySelectorAll('img, #log *').length"), 0);
   browser_->Open("about:blank");
   run->Kill(SIGINT);
-  EXPECT_TRUE(run->Wait().has_value()) << Said(*run);
+  EXPECT_TRUE(run->Wait().has_value()) << OutputOf(*run);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "nlohmann/json.hpp"
-#include "tests/end_to_end/launch.h"
+#include "tests/testing/launch.h"
 
 namespace cadre {
 namespace {
@@ -64,7 +64,7 @@ void ExpectPasses(const std::vector<std::string>& argv) {
   options.argv = argv;
   auto process = RunToEnd(options);
   ASSERT_OK(process);
-  EXPECT_EQ((*process)->Wait(), 0) << Said(**process);
+  EXPECT_EQ((*process)->Wait(), 0) << OutputOf(**process);
   // promtool says there what it would rather have otherwise.
   EXPECT_EQ((*process)->standard_error(), "");
 }
@@ -83,7 +83,7 @@ class MetricsTest : public ::testing::Test {
   void StartJob() {
     server_ = StartCadre({"server", "--port", absl::StrCat(port_), "--state-dir",
                           MakeTempDir("state"), "--http", absl::StrCat("127.0.0.1:", http_)});
-    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << Said(*server_);
+    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << OutputOf(*server_);
     node_ = StartNode(port_, "1", 0,
                       {"--job-name", "measured", "--max-restarts", "1", "--log-dir",
                        MakeTempDir("logs"), "--", "/bin/sh", "-c", kFailsOnce});
@@ -93,7 +93,7 @@ class MetricsTest : public ::testing::Test {
   }
   void StopJob() {
     node_->Kill(SIGINT);
-    EXPECT_EQ(node_->Wait(), 130) << Said(*node_);
+    EXPECT_EQ(node_->Wait(), 130) << OutputOf(*node_);
   }
 
   const int port_ = FreePort();
@@ -139,7 +139,7 @@ TEST_F(MetricsTest, PrometheusScrapesIt_AsTheExampleSays) {
   check.argv = {kPromtool, "check", "config", directory + "/prometheus.yml"};
   auto checked = RunToEnd(check);
   ASSERT_OK(checked);
-  EXPECT_EQ((*checked)->Wait(), 0) << Said(**checked);
+  EXPECT_EQ((*checked)->Wait(), 0) << OutputOf(**checked);
   const int port = FreePort();
   ProcessOptions options;
   options.argv = {kPrometheus, "--config.file=" + directory + "/prometheus.yml",
@@ -173,14 +173,14 @@ TEST_F(MetricsTest, TheGrafanaDashboardAsksForWhatThereIs) {
 TEST(HttpTest, OffLoopbackWithTheTokenAlone) {
   const std::string token = MakeTempDir("token") + "/token";
   auto made = StartCadre({"token", "new", token});
-  ASSERT_EQ(made->Wait(), 0) << Said(*made);
+  ASSERT_EQ(made->Wait(), 0) << OutputOf(*made);
   const std::string port = absl::StrCat(FreePort()), http = absl::StrCat("0.0.0.0:", FreePort());
   auto refused = StartCadre({"server", "--port", port, "--state-dir", "none", "--http", http});
   EXPECT_EQ(refused->Wait(), 64);
   EXPECT_THAT(refused->standard_error(), HasSubstr("--token-file"));
   auto server = StartCadre(
       {"server", "--port", port, "--state-dir", "none", "--token-file", token, "--http", http});
-  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
+  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << OutputOf(*server);
   const std::string url = absl::StrCat("http://", http, "/metrics");
   EXPECT_NE(Curl({url}).exit, 0);
   const Fetched fetched =
@@ -192,7 +192,7 @@ TEST(HttpTest, OffLoopbackWithTheTokenAlone) {
   EXPECT_THAT(fetched.text, HasSubstr("cadre_leads 1\n"));
   EXPECT_EQ(Curl({absl::StrCat("http://", http, "/healthz")}).text, "ok\n");
   server->Kill(SIGTERM);
-  EXPECT_EQ(server->Wait(), 0) << Said(*server);
+  EXPECT_EQ(server->Wait(), 0) << OutputOf(*server);
 }
 
 TEST(HttpTest, ALauncherShowsItsOwnJob_AndThatItEnds) {
@@ -201,7 +201,7 @@ TEST(HttpTest, ALauncherShowsItsOwnJob_AndThatItEnds) {
                          MakeTempDir("logs"), "--", "/bin/sh", "-c",
                          absl::StrCat("echo hello; until [ -e ", gate, " ]; do sleep 0.05; done")});
   ASSERT_TRUE(run->WaitForLine(absl::StrCat("dashboard at http://", at, "/")).has_value())
-      << Said(*run);
+      << OutputOf(*run);
   EXPECT_THAT(CurlUntil(absl::StrCat("http://", at, "/api/jobs"), "\"RUNNING\""),
               HasSubstr("\"name\":\"own\""));
   ProcessOptions events;
@@ -211,7 +211,7 @@ TEST(HttpTest, ALauncherShowsItsOwnJob_AndThatItEnds) {
   ASSERT_OK(reader);
   EXPECT_TRUE((*reader)->WaitForLine("data: {\"name\":\"own\"").has_value());
   WriteFile(gate, "");
-  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_EQ((*reader)->Wait(), 0);
   EXPECT_THAT((*reader)->standard_output(), HasSubstr("\"phase\":\"SUCCEEDED\""));
 }

@@ -18,6 +18,26 @@ def cadre_test(name, deps = [], tags = [], **kwargs):
         **kwargs
     )
 
+def e2e_test(name, deps, tags = [], **kwargs):
+    """A GoogleTest program NAME.cc that starts this repository's programs as their users do."""
+    cadre_test(
+        name = name,
+        srcs = [name + ".cc"],
+        tags = ["e2e"] + tags,
+        deps = _and(deps, ["//third_party:absl"]),
+        **kwargs
+    )
+
+def test_library(name, header_only = False, **kwargs):
+    """What tests share: NAME.h, and NAME.cc where it is not header_only."""
+    cc_library(
+        name = name,
+        testonly = True,
+        srcs = [] if header_only else [name + ".cc"],
+        hdrs = [name + ".h"],
+        **kwargs
+    )
+
 _PRETEND_GPU = "//worker_runtime/testing/pretend_gpu:libpretend_gpu.so"
 
 def pretend_gpu_test(name, gpus, data = [], **kwargs):
@@ -56,14 +76,22 @@ def split_test(rule, name, long_name, cases, tags = [], **kwargs):
     rule(name = name, args = ["--gtest_filter=" + cases], tags = tags, **kwargs)
     rule(name = long_name, args = ["--gtest_filter=" + others], tags = tags + ["takes_long"], **kwargs)
 
-def fuzz_test(name, deps, corpus = None):
-    """NAME.cc, which defines LLVMFuzzerTestOneInput: NAME for libFuzzer (tools/fuzz), and NAME_test over its corpus in every build."""
+def fuzz_test(name, deps, corpus = None, src = None):
+    """A program from NAME.cc, which defines LLVMFuzzerTestOneInput: NAME for libFuzzer (tools/fuzz), and NAME_test over its corpus in every build.
+
+    Args:
+      name: of the program.
+      deps: of both.
+      corpus: the folder of tests/fuzz/corpus, where it is not NAME without _fuzz.
+      src: the source, where it is not NAME.cc.
+    """
+    src = src or name + ".cc"
     corpus = "//tests/fuzz:" + (corpus or name[:-len("_fuzz")])
     deps = _and(deps, ["//third_party:rpc_shared"])
     cc_binary(
         name = name,
         testonly = True,
-        srcs = [name + ".cc"],
+        srcs = [src],
         linkopts = ["-fsanitize=fuzzer"],
         # Needs clang.
         tags = ["fuzz", "manual"],
@@ -72,7 +100,7 @@ def fuzz_test(name, deps, corpus = None):
     cc_test(
         name = name + "_test",
         size = "small",
-        srcs = [name + ".cc"],
+        srcs = [src],
         args = ["$(locations %s)" % corpus],
         data = [corpus],
         deps = deps + ["//tests/fuzz:replay"],
@@ -134,12 +162,18 @@ def adapter_library(name, srcs, deps = [], **kwargs):
     )
 
 def adapter_sources():
-    """The package's sources as :adapter_sources. They are installed: users compile them against the libtorch that they have."""
+    """The package's sources, and the headers beside them, as :adapter_sources. They are installed: users compile them against the libtorch that they have."""
     native.filegroup(
         name = "adapter_sources",
         srcs = native.glob(
-            ["*.cc"],
-            exclude = ["*_test.cc"],
+            [
+                "*.cc",
+                "*.h",
+            ],
+            exclude = [
+                "*_for_test.h",
+                "*_test.cc",
+            ],
         ),
     )
 

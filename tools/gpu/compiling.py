@@ -103,7 +103,7 @@ class Compilation:
         what = re.sub(r"\W", "_", os.path.relpath(source, self._root) if source.startswith(self._root) else os.path.basename(source))
         output = os.path.join(self._folder, what + ".o")
         include = os.path.join(self._torch, "include")
-        folders = [os.path.join(self._root, folder) for folder in ("include", "src", "examples/third_party")]
+        folders = [os.path.join(self._root, folder) for folder in ("include", "share/cadre/torch", "src", "examples/third_party")]
         theirs = [include, os.path.join(include, "torch/csrc/api/include")]
         self._run(what, [self._machine.compiler, "-std=" + self._standard(), "-O2", "-fPIC", "-w", *("-I" + folder for folder in folders),
                          *("-isystem" + folder for folder in theirs), "-c", source, "-o", output])

@@ -35,7 +35,7 @@ class Context:
     def cadre(self, name: str, ranks: int | str, command: list[str], limit: float, options: list[str] | None = None,
               env: dict[str, str] | None = None) -> str:
         """Runs a job to its end and gives its log. Failed: it did."""
-        flags = ["--standalone", "--nproc-per-node", str(ranks), "--stop-grace", "5s", "--job-name", name.replace("_", "-"),
+        flags = ["--standalone", "--nproc-per-node", str(ranks), "--set", "timeouts.stop_grace=5s", "--job-name", name.replace("_", "-"),
                  "--log-dir", os.path.join(self.output, "jobs"), *(options or [])]
         status = self.run(name, [os.path.join(self.root, "bin/cadre"), "run", *flags, "--", *command], limit, env)
         succeed(status, "cadre run", self.log(name))

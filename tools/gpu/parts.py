@@ -73,7 +73,7 @@ def nccl_failure(way: str) -> Callable[[Context, Part], dict]:
         script = os.path.join(context.root, "gpu/nccl_failure.py")
         share = [] if context.machine.torch["gpus"] > 1 else SHARING_ONE_GPU
         log = context.cadre(name, 2, [*share, context.machine.python, script, way, "nccl", result], part.limit,
-                            ["--max-restarts", "1", "--progress-timeout", "10s"])
+                            ["--max-restarts", "1", "--set", "timeouts.progress=10s"])
         # Whom the launcher blames.
         named = next((line for line in lines_of(log) if "stopping generation 1: rank 1 " in line), None)
         if named is None:

@@ -38,6 +38,8 @@ stage() {
         ln -s libcadre.so.0 "$root/$libraries/libcadre.so"
         ;;
       worker_runtime/include/*) put "$root" "$file" "include/${file#worker_runtime/include/}" ;;
+      # Its sources name headers beside them by their paths in the checkout.
+      worker_runtime/torch/*.h) put "$root" "$file" "share/cadre/torch/$file" ;;
       worker_runtime/torch/*) put "$root" "$file" "share/cadre/torch/${file##*/}" ;;
       tools/library/cmake/*.cmake) put "$root" "$file" "$libraries/cmake/cadre/${file##*/}" ;;
       tools/library/cmake/*.cmake.in | tools/library/cadre.pc.in)

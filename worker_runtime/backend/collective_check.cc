@@ -1,16 +1,17 @@
+// Checks the arguments of collectives, and describes calls in errors.
 #include "worker_runtime/backend/collective_check.h"
 
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
 namespace cadre::backend {
-
 Status PointsToNothing(const Buffer& buffer) {
   return InvalidArgumentError(
-      absl::StrCat("a buffer of ", buffer.count, " elements points to nothing"));
+      absl::StrCat("a buffer of ", buffer.count, " elements has a null pointer"));
 }
 
 Status CheckRoot(int root, int size) {
@@ -45,7 +46,7 @@ Status CheckScatter(const Buffer& input, const Buffer& output, int size) {
 
 namespace {
 
-// `part`: counts[rank] elements; `whole`: those of all ranks.
+// `part` has counts[rank] elements; `whole` has those of all ranks.
 Status CheckVarying(absl::string_view operation, const Buffer& input, const Buffer& output,
                     const Buffer& part, const Buffer& whole, Span<const size_t> counts, int rank,
                     int size) {
@@ -120,6 +121,40 @@ absl::string_view Name(DataType type) {
       return "uint8";
   }
   return "unknown";
+}
+
+std::string TextOf(const Buffer& buffer) {
+  return absl::StrCat(buffer.count, " ", Name(buffer.type));
+}
+
+std::string AllReduceText(const Buffer& buffer, const Reduction& reduction) {
+  return absl::StrCat("all-reduce (", Name(reduction.op), ") of ", TextOf(buffer));
+}
+
+std::string ReduceText(const Buffer& buffer, const Reduction& reduction, int root) {
+  return absl::StrCat("reduce (", Name(reduction.op), ") to rank ", root, " of ", TextOf(buffer));
+}
+
+std::string ReduceScatterText(const Buffer& output, const Reduction& reduction) {
+  return absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", TextOf(output));
+}
+
+std::string ReduceScatterVaryingText(const Buffer& input, const Reduction& reduction,
+                                     Span<const size_t> counts) {
+  return absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", TextOf(input), " in parts ",
+                      absl::StrJoin(counts, "+"));
+}
+
+std::string BroadcastText(const Buffer& buffer, int root) {
+  return absl::StrCat("broadcast from rank ", root, " of ", TextOf(buffer));
+}
+
+std::string AllGatherText(const Buffer& input) {
+  return absl::StrCat("all-gather of ", TextOf(input));
+}
+
+std::string AllGatherVaryingText(const Buffer& output, Span<const size_t> counts) {
+  return absl::StrCat("all-gather of ", TextOf(output), " in parts ", absl::StrJoin(counts, "+"));
 }
 
 }  // namespace cadre::backend

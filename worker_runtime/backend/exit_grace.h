@@ -1,5 +1,5 @@
-// How long the other ranks wait for the process of a rank that aborted to end, before their calls
-// fail for it.
+// How long the other ranks wait for the process of a rank that aborted to end, before their own
+// calls fail.
 #ifndef CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_
 #define CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_
 
@@ -7,11 +7,12 @@
 
 namespace cadre::backend {
 
-// Mostly a rank aborts while it ends for an error of its own, and the worker that ends first is
-// taken for the cause. Unloading libtorch alone takes a while. But where a rank has died without
-// aborting, that is the cause, and a rank that aborts is one more victim: nobody waits then.
+// A rank usually aborts while it exits after an error of its own, and the launcher takes the worker
+// that exits first for the cause. Unloading libtorch alone takes a while. But if a rank has died
+// without aborting, that rank is the cause, and a rank that aborts is another victim: then there is
+// no wait.
 inline constexpr absl::Duration kExitGrace = absl::Milliseconds(500);
-// Where its process can be seen, its end is enough to stop waiting.
+// If its process is visible, the wait stops when that process ends.
 inline constexpr absl::Duration kVisibleExitGrace = absl::Seconds(2);
 
 }  // namespace cadre::backend

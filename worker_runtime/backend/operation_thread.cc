@@ -80,7 +80,7 @@ void OperationThread::RunOne(const Entry& entry) {
     absl::MutexLock lock(&mutex_);
     if (!result.ok()) {
       FailLocked(result);
-      // Where something failed earlier, that is the reason for this failure too.
+      // If something failed earlier, that is also the reason for this failure.
       result = status_;
     }
   }

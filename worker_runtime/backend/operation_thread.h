@@ -1,5 +1,5 @@
-// Runs a communicator's operations one after the other on one thread. After one failed, those that
-// wait and those that come fail with its status.
+// Runs a communicator's operations one after the other on one thread. After one has failed, queued
+// and later ones fail with its status.
 #ifndef CADRE_WORKER_RUNTIME_BACKEND_OPERATION_THREAD_H_
 #define CADRE_WORKER_RUNTIME_BACKEND_OPERATION_THREAD_H_
 
@@ -16,10 +16,10 @@
 
 namespace cadre::backend {
 
-// Operations that may wait to be run. A training step enqueues one per bucket.
+// The most operations in the queue. A training step enqueues one per bucket.
 constexpr size_t kMaxQueuedOperations = 4096;
 
-// RESOURCE_EXHAUSTED: this rank could start no thread, and what to raise.
+// RESOURCE_EXHAUSTED: this rank could not start a thread; the message names the limit to raise.
 Status NoThreadError(int rank, const std::system_error& error);
 
 // Thread safe.
@@ -27,23 +27,23 @@ class OperationThread {
  public:
   using Operation = std::function<Status()>;
 
-  // std::system_error where no thread can be started.
+  // Throws std::system_error if no thread can be started.
   OperationThread();
-  // Fails the operations that wait with CANCELLED, and joins: the caller makes the one that runs
-  // return first.
+  // Fails queued operations with CANCELLED, and joins the thread: the caller must first make the
+  // running one return.
   ~OperationThread();
   OperationThread(const OperationThread&) = delete;
   OperationThread& operator=(const OperationThread&) = delete;
 
-  // Never blocks. RESOURCE_EXHAUSTED (as the work's status, and then as everyone's) beyond
-  // kMaxQueuedOperations.
+  // Never blocks. Beyond kMaxQueuedOperations, the work and then all others fail with
+  // RESOURCE_EXHAUSTED.
   std::shared_ptr<Work> Enqueue(Operation operation);
 
-  // Fails the operations that wait and those that come. One that runs goes on, and ends with this
-  // status as well. The first status given stays.
+  // Fails queued and later operations. A running one continues, and ends with this status as well.
+  // The first status given is kept.
   void Fail(const Status& status);
 
-  // OK until something failed.
+  // OK until an operation fails.
   Status status() const;
 
  private:

@@ -1,4 +1,4 @@
-// The communicator of a world of one: nothing to send, the same rules.
+// The communicator of a world of one rank: nothing to send, but the same checks.
 #ifndef CADRE_WORKER_RUNTIME_BACKEND_SOLO_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_BACKEND_SOLO_COMMUNICATOR_H_
 

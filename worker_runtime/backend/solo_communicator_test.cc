@@ -44,7 +44,7 @@ TEST(SoloCommunicatorTest, RefusesWhatABiggerWorldWouldRefuse) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("ranks are 0 to 0")));
   const Buffer nothing{nullptr, 1, DataType::kFloat32};
   EXPECT_THAT(MakeSoloCommunicator()->AllReduce(nothing, ReduceOp::kSum)->Wait(kLong),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("points to nothing")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has a null pointer")));
 }
 
 TEST(SoloCommunicatorTest, FailsAfterAbort) {

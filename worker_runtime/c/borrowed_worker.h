@@ -1,4 +1,4 @@
-// A worker that belongs to a test, as C sees it.
+// A C handle for a worker that a test owns.
 #ifndef CADRE_WORKER_RUNTIME_C_BORROWED_WORKER_H_
 #define CADRE_WORKER_RUNTIME_C_BORROWED_WORKER_H_
 
@@ -10,7 +10,7 @@
 
 namespace cadre::c {
 
-// `worker` must outlive it. A handle owns its worker, so this one is a group of all ranks.
+// `worker` must outlive it. A handle owns its worker, so it holds a GroupWorker of all ranks.
 inline cadre_worker Borrowed(Worker& worker) {
   return {std::make_unique<store::GroupWorker>(&worker, "c", worker.place())};
 }

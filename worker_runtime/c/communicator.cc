@@ -1,4 +1,4 @@
-// The communicator of cadre.h.
+// The communicator and work functions of cadre.h.
 #include "cadre/communicator.h"
 
 #include <memory>
@@ -9,15 +9,16 @@
 #include "base/status_macros.h"
 #include "cadre.h"
 #include "cadre/connect.h"
-#include "worker_runtime/c/arguments.h"
+#include "cadre/wait_or_abort.h"
+#include "cadre/work.h"
 #include "worker_runtime/c/boundary.h"
 #include "worker_runtime/c/handles.h"
 
 namespace cadre::c {
 namespace {
 
-// Starts an operation: `start` returns a Result of its work. There is room for the answer before
-// it is started, or nobody could wait for it.
+// Starts an operation: `start` returns a Result of its work. The handle is allocated before the
+// operation is started, since an operation without a handle could not be waited for.
 template <typename Start>
 cadre_status Started(cadre_communicator* communicator, cadre_work** work,
                      const Start& start) noexcept {
@@ -44,6 +45,7 @@ using cadre::c::Guarded;
 using cadre::c::NotNull;
 using cadre::c::ReduceOpOf;
 using cadre::c::Started;
+using cadre::c::TimeoutOf;
 using StartedWork = cadre::Result<std::shared_ptr<cadre::Work>>;
 
 cadre_status cadre_communicator_connect(cadre_worker* worker, const char* name, int64_t timeout_ms,
@@ -161,3 +163,28 @@ cadre_status cadre_receive(cadre_communicator* communicator, void* data, size_t 
     return ranks.Receive(buffer, from, tag);
   });
 }
+
+cadre_status cadre_work_wait(cadre_work* work, int64_t timeout_ms) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(work, "work"));
+    ASSIGN_OR_RETURN(const auto timeout, TimeoutOf(timeout_ms));
+    return work->work->Wait(timeout);
+  });
+}
+
+cadre_status cadre_work_wait_or_abort(cadre_work* work, cadre_communicator* communicator,
+                                      int64_t timeout_ms) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(work, "work"));
+    RETURN_IF_ERROR(NotNull(communicator, "communicator"));
+    ASSIGN_OR_RETURN(const auto timeout, TimeoutOf(timeout_ms));
+    return cadre::WaitOrAbort(*communicator->communicator, work->work, timeout);
+  });
+}
+
+int cadre_work_done(const cadre_work* work) {
+  if (Guarded([&] { return NotNull(work, "work"); }) != CADRE_OK) return -1;
+  return work->work->done() ? 1 : 0;
+}
+
+void cadre_work_free(cadre_work* work) { delete work; }

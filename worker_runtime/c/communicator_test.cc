@@ -1,9 +1,13 @@
 #include "cadre/communicator.h"
 
 #include <functional>
+#include <memory>
+#include <new>
+#include <vector>
 
 #include "base/status_matchers.h"
 #include "cadre.h"
+#include "cadre/work.h"
 #include "worker_runtime/c/borrowed_worker.h"
 #include "worker_runtime/c/handles.h"
 #include "worker_runtime/testing/in_process_workers.h"
@@ -17,7 +21,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kLongMs = 60000;
 constexpr int kRanks = 3;
 
-// Runs `body` as every rank, with what C has.
+// Runs `body` on every rank, with a C communicator.
 void OnEachRank(const std::function<void(cadre_worker*, cadre_communicator*)>& body) {
   testing::InProcessWorkers workers(kRanks);
   workers.Run([&](Worker& one) {
@@ -30,7 +34,7 @@ void OnEachRank(const std::function<void(cadre_worker*, cadre_communicator*)>& b
   });
 }
 
-// What the operation that `status` says was started came to.
+// Waits for an operation, if `status` says that it was started, and returns its status.
 cadre_status Finish(cadre_status status, cadre_work*& work) {
   if (status == CADRE_OK) status = cadre_work_wait(work, kLongMs);
   cadre_work_free(work);
@@ -183,5 +187,189 @@ TEST(CCommunicatorTest, ConnectErrors) {
   cadre_communicator_free(nullptr);
 }
 
+// Operations that are rejected before they start, or that throw.
+
+constexpr int kBadType = 7, kBadOp = 4;
+
+// Throws std::bad_alloc from every operation.
+class PoorCommunicator : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::shared_ptr<Work> AllReduce(Buffer, Reduction) override { throw std::bad_alloc(); }
+  std::shared_ptr<Work> Broadcast(Buffer, int) override { throw std::bad_alloc(); }
+  std::shared_ptr<Work> AllGather(Buffer, Buffer) override { throw std::bad_alloc(); }
+  std::shared_ptr<Work> Barrier() override { throw std::bad_alloc(); }
+  void Abort() override { throw std::bad_alloc(); }
+};
+
+// The invalid arguments that every operation can be given.
+struct Given {
+  cadre_communicator* communicator;
+  void* data;
+  size_t count;
+  int type;
+  int op;
+  cadre_work** work;
+};
+
+struct Operation {
+  const char* name;
+  bool has_op;
+  std::function<cadre_status(const Given&)> call;
+};
+
+const std::vector<Operation>& Operations() {
+  static const auto& operations = *new std::vector<Operation>{
+      {"all_reduce", true,
+       [](const Given& given) {
+         return cadre_all_reduce(given.communicator, given.data, given.count, given.type, given.op,
+                                 given.work);
+       }},
+      {"reduce", true,
+       [](const Given& given) {
+         return cadre_reduce(given.communicator, given.data, given.count, given.type, given.op, 0,
+                             given.work);
+       }},
+      {"broadcast", false,
+       [](const Given& given) {
+         return cadre_broadcast(given.communicator, given.data, given.count, given.type, 0,
+                                given.work);
+       }},
+      {"all_gather", false,
+       [](const Given& given) {
+         return cadre_all_gather(given.communicator, given.data, given.data, given.count,
+                                 given.type, given.work);
+       }},
+      {"reduce_scatter", true,
+       [](const Given& given) {
+         return cadre_reduce_scatter(given.communicator, given.data, given.data, given.count,
+                                     given.type, given.op, given.work);
+       }},
+      {"send", false,
+       [](const Given& given) {
+         return cadre_send(given.communicator, given.data, given.count, given.type, 1, 0,
+                           given.work);
+       }},
+      {"receive", false,
+       [](const Given& given) {
+         return cadre_receive(given.communicator, given.data, given.count, given.type, 1, 0,
+                              given.work);
+       }},
+  };
+  return operations;
+}
+
+class CCommunicatorErrorsTest : public ::testing::Test {
+ protected:
+  // Expects every operation to reject the arguments without creating a work.
+  void ExpectRefused(const Operation& operation, const Given& given) {
+    EXPECT_EQ(operation.call(given), CADRE_INVALID_ARGUMENT) << operation.name;
+    EXPECT_STRNE(cadre_last_error(), "") << operation.name;
+    EXPECT_EQ(work_, nullptr) << operation.name;
+  }
+
+  cadre_communicator poor_{std::make_unique<PoorCommunicator>()};
+  double data_[4] = {};
+  cadre_work* work_ = nullptr;
+};
+
+TEST_F(CCommunicatorErrorsTest, ArgumentsThatAreRefused) {
+  for (const Operation& operation : Operations()) {
+    const Given right = {&poor_, data_, 2, CADRE_FLOAT64, CADRE_SUM, &work_};
+    Given given = right;
+    given.communicator = nullptr;
+    ExpectRefused(operation, given);
+    given = right;
+    given.work = nullptr;
+    ExpectRefused(operation, given);
+    given = right;
+    given.data = nullptr;
+    ExpectRefused(operation, given);
+    for (const int type : {-1, kBadType}) {
+      given = right;
+      given.type = type;
+      ExpectRefused(operation, given);
+    }
+    given = right;
+    given.count = static_cast<size_t>(-1);
+    ExpectRefused(operation, given);
+    for (const int op : {-1, kBadOp}) {
+      given = right;
+      given.op = op;
+      if (operation.has_op) ExpectRefused(operation, given);
+    }
+  }
+  EXPECT_EQ(cadre_barrier(nullptr, &work_), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_barrier(&poor_, nullptr), CADRE_INVALID_ARGUMENT);
+}
+
+TEST_F(CCommunicatorErrorsTest, NoMemoryIsAStatus) {
+  int marker = 0;
+  work_ = reinterpret_cast<cadre_work*>(&marker);
+  EXPECT_EQ(cadre_all_reduce(&poor_, data_, 2, CADRE_FLOAT64, CADRE_SUM, &work_),
+            CADRE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(work_, nullptr);
+  EXPECT_EQ(cadre_broadcast(&poor_, data_, 2, CADRE_FLOAT64, 0, &work_), CADRE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(cadre_all_gather(&poor_, data_, data_, 2, CADRE_FLOAT64, &work_),
+            CADRE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(cadre_barrier(&poor_, &work_), CADRE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(cadre_communicator_abort(&poor_), CADRE_RESOURCE_EXHAUSTED);
+}
+
+// A communicator with one work, which an abort fails.
+class OneWorkCommunicator : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::shared_ptr<Work> AllReduce(Buffer, Reduction) override { return Barrier(); }
+  std::shared_ptr<Work> Broadcast(Buffer, int) override { return Barrier(); }
+  std::shared_ptr<Work> AllGather(Buffer, Buffer) override { return Barrier(); }
+  std::shared_ptr<Work> Barrier() override { return work_; }
+  void Abort() override { work_->Complete(AbortedError("as it was told"), {}); }
+
+ private:
+  const std::shared_ptr<Work> work_ = std::make_shared<Work>();
+};
+
+class CWorkTest : public ::testing::Test {
+ protected:
+  CWorkTest() { EXPECT_EQ(cadre_barrier(&communicator_, &work_), CADRE_OK); }
+  ~CWorkTest() override { cadre_work_free(work_); }
+
+  cadre_communicator communicator_{std::make_unique<OneWorkCommunicator>()};
+  cadre_work* work_ = nullptr;
+};
+
+TEST_F(CWorkTest, NotYet_ThenDone_AsOftenAsAsked) {
+  EXPECT_EQ(cadre_work_done(work_), 0);
+  EXPECT_EQ(cadre_work_wait(work_, 0), CADRE_DEADLINE_EXCEEDED);
+  work_->work->Complete(UnavailableError("rank 1 is gone"), {});
+  EXPECT_EQ(cadre_work_done(work_), 1);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(cadre_work_wait(work_, kLongMs), CADRE_UNAVAILABLE);
+    EXPECT_STREQ(cadre_last_error(), "rank 1 is gone");
+  }
+}
+
+TEST_F(CWorkTest, WaitOrAbort_SaysWhatWentWrongFirst_AndLeavesNothingRunning) {
+  EXPECT_EQ(cadre_work_wait_or_abort(work_, &communicator_, 1), CADRE_DEADLINE_EXCEEDED);
+  EXPECT_THAT(cadre_last_error(), HasSubstr("not done"));
+  EXPECT_EQ(cadre_work_done(work_), 1);
+  EXPECT_EQ(cadre_work_wait(work_, 0), CADRE_ABORTED);
+}
+
+TEST_F(CWorkTest, Errors) {
+  EXPECT_EQ(cadre_work_wait(work_, -1), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_work_wait(nullptr, 0), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_work_wait_or_abort(nullptr, &communicator_, 0), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_work_wait_or_abort(work_, nullptr, 0), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_work_wait_or_abort(work_, &communicator_, -1), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_work_done(work_), 0) << "what was refused aborts nothing";
+  EXPECT_EQ(cadre_work_done(nullptr), -1);
+  cadre_work_free(nullptr);
+}
+
 }  // namespace
+
 }  // namespace cadre::c

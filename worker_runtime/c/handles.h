@@ -1,4 +1,4 @@
-// What the pointers of cadre.h point to.
+// The types that the pointers of cadre.h point to.
 #ifndef CADRE_WORKER_RUNTIME_C_HANDLES_H_
 #define CADRE_WORKER_RUNTIME_C_HANDLES_H_
 
@@ -9,7 +9,7 @@
 #include "cadre/work.h"
 #include "cadre/worker.h"
 
-// Their names are C's, which has no namespaces.
+// The names are global, because C has no namespaces.
 struct cadre_worker {
   std::unique_ptr<cadre::Worker> worker;
 };

@@ -1,5 +1,6 @@
-// The header in C99 without extensions, and every function of it called from C. By its path in the
-// checkout, because the compiler says nothing of a header that it finds where the system's are.
+// Compiles the header as C99 without extensions, and calls every function of it from C. It is
+// included by its path in the checkout, because the compiler suppresses warnings in headers that it
+// finds in system directories.
 #include <stdio.h>
 #include <string.h>
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostCopiers = 4;
 constexpr size_t kLeastBytesEach = size_t{16} << 20;
 
-// The bytes from `begin` to `end` of all parts.
+// Copies bytes `begin` to `end` of the concatenated parts.
 void CopyRange(Span<const StatePart> parts, char* to, size_t begin, size_t end) {
   size_t at = 0;
   for (const StatePart& part : parts) {

@@ -1,5 +1,5 @@
-// Copies the parts of a state into one memory, by several threads where there are cores for that:
-// one alone does not reach what the memory of a large machine can do. Stateless; any thread.
+// Copies the parts of a state into one block of memory, with several threads if there are cores for
+// them: a single thread does not reach a large machine's memory bandwidth. Stateless; any thread.
 #ifndef CADRE_WORKER_RUNTIME_CHECKPOINT_COPY_PARTS_H_
 #define CADRE_WORKER_RUNTIME_CHECKPOINT_COPY_PARTS_H_
 
@@ -10,12 +10,11 @@
 
 namespace cadre::checkpoint {
 
-// Threads for so many bytes, at least 1. Half of the cores of each of the `workers_here` of this
-// node are left to its training.
+// Returns the number of threads for so many bytes, at least 1. It leaves half of the cores of each
+// of the node's `workers_here` workers to the training.
 int CopiersFor(size_t bytes, int workers_here);
 
-// The parts come to lie one behind the other at `to`. With fewer threads where there is no room for
-// more.
+// Copies the parts to `to`, one after the other. It uses fewer threads if no more can be started.
 void CopyParts(Span<const StatePart> parts, char* to, int copiers);
 
 }  // namespace cadre::checkpoint

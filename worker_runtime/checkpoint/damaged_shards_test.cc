@@ -1,4 +1,4 @@
-// Sharded checkpoints of which something is missing or is not what was written.
+// Sharded checkpoints of which something is missing or damaged.
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -55,7 +55,8 @@ class DamagedShardsTest : public testing::ShardsTest {
   }
   std::string Folder(int64_t step) const { return path() + "/" + Name(step); }
   static std::string Name(int64_t step) { return CheckpointDirectory::Name(step, 1); }
-  // With what it is changed to; the checksum beside `data` becomes that of what it has then.
+  // Applies `change` to the file. If it is `data`, the checksum beside it becomes that of the
+  // changed content.
   void Change(const std::string& file, const std::function<void(std::string*)>& change) const {
     std::string content = ContentOf(file);
     change(&content);
@@ -68,7 +69,7 @@ class DamagedShardsTest : public testing::ShardsTest {
              fs::copy_options::overwrite_existing);
     fs::remove_all(elsewhere.directory());
   }
-  // Step 1 is taken, and all ranks, of whatever number, hear why.
+  // Expects that step 1 is used and that all ranks, whatever their number, get the reasons.
   void ExpectFormer(const std::vector<std::string>& why) const {
     for (const int ranks : {1, 3, 4}) {
       InProcessWorkers workers(ranks);
@@ -106,6 +107,8 @@ TEST_F(DamagedShardsTest, APartIsCutOff) {
                 std::to_string(bytes)});
 }
 
+// Fault (checkpoint): A rank's part of a checkpoint, or the index, is missing, cut off or changed
+// -> The checkpoint before it is loaded, and the message names the file and what was expected
 TEST_F(DamagedShardsTest, AByteOfAPartIsAnother) {
   SaveAll({1, 2});
   const std::string part = Folder(2) + "/part_2";
@@ -179,6 +182,8 @@ TEST_F(DamagedShardsTest, AllAreDamaged) {
                                             HasSubstr("remove them to start from the beginning"))));
 }
 
+// Fault (checkpoint): The newest checkpoint is of a newer format -> Loading is an error; no older
+// checkpoint is taken instead
 TEST_F(DamagedShardsTest, ANewerFormatIsNotPassedOver) {
   SaveAll({1, 2});
   Change(Folder(2) + "/data",

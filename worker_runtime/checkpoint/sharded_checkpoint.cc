@@ -14,7 +14,6 @@
 #include "worker_runtime/checkpoint/copy_parts.h"
 #include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/state_index.h"
-#include "worker_runtime/checkpoint/state_parts.h"
 #include "worker_runtime/checkpoint/store_round.h"
 
 namespace cadre {
@@ -23,7 +22,7 @@ namespace {
 using checkpoint::StateIndex;
 using checkpoint::StoreRound;
 
-// Rank 0's verdicts on a checkpoint; behind the second comes a warning.
+// Rank 0's verdicts on a checkpoint. The second is followed by a warning.
 constexpr char kNextOne[] = "next";
 constexpr char kThisOne[] = "this\n";
 
@@ -60,22 +59,24 @@ class DirectoryShards : public ShardedCheckpoint {
     return absl::StrCat(directory_.directory(), "/", name);
   }
 
-  // Of this rank's state, to be written.
+  // Copies this rank's state; the copy is then written.
   Status Copy(int64_t step, const ShardedState& state);
   Status WriteAsRankZero(StoreRound& round, int64_t step);
-  Status WriteAsAnother(StoreRound& round);
-  // Has all ranks put their parts beside `path`, where the index of them is written then.
+  Status WriteAsOtherRank(StoreRound& round);
+  // Has all ranks write their parts to the folder of `path`, then writes the index of them to
+  // `path`.
   Status WriteAllParts(StoreRound& round, const std::string& path);
-  // This rank's copy, where it could be made.
+  // Writes this rank's copy. Returns the error if there is no copy.
   Status WritePart(const std::string& folder);
 
-  // The newest on disk that all find whole.
+  // Finds the newest checkpoint on disk that all ranks find complete.
   Result<std::optional<LatestShards>> Newest();
-  // The next of `candidates` that this rank, 0, could open: its name; empty: there is none.
+  // Rank 0 only: returns the name of the next candidate that it can open; empty if there is none.
   Result<std::string> Choose(std::vector<Checkpoint>* candidates, std::string* warning) const;
-  // This rank's share of the parts.
+  // Checks this rank's share of the parts.
   Status CheckShare(const std::string& folder, std::optional<SavedShards>* shards) const;
-  // What rank 0 makes of what the ranks found: the warning, the next one's turn, or an error.
+  // Rank 0 only: returns its verdict on the ranks' findings (the next checkpoint, or this one with
+  // a warning), or an error.
   static Result<std::string> Judge(const std::vector<Status>& found, std::string* warning);
 
   Worker& worker_;
@@ -84,9 +85,11 @@ class DirectoryShards : public ShardedCheckpoint {
   const std::string prefix_;
   int64_t rounds_ = 0;
 
-  // The copy, what it has, and whether it could be made.
+  // Whether the copy could be made.
   Status copied_;
+  // Describes the copied ranges.
   StateIndex index_;
+  // The copied data.
   std::unique_ptr<char[]> copy_;
   size_t capacity_ = 0;
   size_t copied_bytes_ = 0;
@@ -106,11 +109,11 @@ Status DirectoryShards::Copy(int64_t step, const ShardedState& state) {
   copied_bytes_ = index_.parts[0].data_bytes;
   if (capacity_ < copied_bytes_) {
     capacity_ = 0;
-    copy_.reset();  // not both at a time
+    copy_.reset();  // frees the old copy before allocating
     copy_.reset(new (std::nothrow) char[copied_bytes_]);
     if (copy_ == nullptr) {
       return ResourceExhaustedError(
-          absl::StrCat("no memory for a copy of ", copied_bytes_, " bytes"));
+          absl::StrCat("there is no memory for a copy of ", copied_bytes_, " bytes"));
     }
     capacity_ = copied_bytes_;
   }
@@ -123,12 +126,12 @@ Status DirectoryShards::Save(int64_t step, const ShardedState& state) {
   const Status before = Wait();
   copied_ = Copy(step, state);
   auto write = [this, round = NextRound(), step]() mutable {
-    written_ = worker_.rank() == 0 ? WriteAsRankZero(round, step) : WriteAsAnother(round);
+    written_ = worker_.rank() == 0 ? WriteAsRankZero(round, step) : WriteAsOtherRank(round);
   };
   try {
     writing_ = std::thread(write);
   } catch (const std::system_error&) {
-    write();  // there is no room for a thread
+    write();  // no thread could be started
   }
   return before;
 }
@@ -147,7 +150,7 @@ Status DirectoryShards::WriteAllParts(StoreRound& round, const std::string& path
   const std::string name = std::filesystem::path(folder).filename().string();
   RETURN_IF_ERROR(round.Order(name));
   Status status = Prefixed("rank 0: ", WritePart(folder));
-  // Also after an error: nobody is to write into a folder that is being removed.
+  // Reports are collected also after an error: no rank may write to a folder that is being removed.
   ASSIGN_OR_RETURN(const std::vector<Status> reports, round.Collect());
   for (const Status& report : reports) status.Update(report);
   RETURN_IF_ERROR(status);
@@ -171,18 +174,18 @@ Status DirectoryShards::WriteAsRankZero(StoreRound& round, int64_t step) {
     ordered = true;
     return WriteAllParts(round, path);
   };
-  // The store refuses a call of a generation that is over.
+  // The store refuses calls of a generation that has ended.
   const auto fence = [&] { return worker_.Set("checkpoint/step", absl::StrCat(step)); };
   const Status status = directory_.Save(step, worker_.place().generation, writer, fence);
   const Result<std::string> outcome =
       status.ok() ? Result<std::string>(std::string()) : Result<std::string>(status);
-  // What the others are not told they learn from their deadline.
+  // If this fails, the other ranks notice when their deadline passes.
   if (!ordered) round.Order(outcome).IgnoreError();
   round.Conclude(outcome).IgnoreError();
   return status;
 }
 
-Status DirectoryShards::WriteAsAnother(StoreRound& round) {
+Status DirectoryShards::WriteAsOtherRank(StoreRound& round) {
   ASSIGN_OR_RETURN(const std::string name, round.AwaitOrder());
   RETURN_IF_ERROR(round.Report(WritePart(FolderOf(name))));
   return round.AwaitOutcome().status();
@@ -261,7 +264,9 @@ Result<std::optional<LatestShards>> DirectoryShards::Newest() {
     }
     RETURN_IF_ERROR(verdict.status());
     if (*verdict == kNextOne) continue;
-    if (!shards.has_value()) return InternalError("rank 0 chose a checkpoint that is not here");
+    if (!shards.has_value())
+      return InternalError(
+          "rank 0 chose a checkpoint that this rank does not find in the directory");
     std::string said = verdict->substr(sizeof(kThisOne) - 1);
     if (!said.empty()) absl::StrAppend(&said, "; step ", shards->step(), " is used instead");
     return std::optional<LatestShards>(LatestShards{*std::move(shards), std::move(said)});
@@ -272,7 +277,7 @@ Result<std::optional<LatestShards>> DirectoryShards::Newest() {
 
 Result<std::unique_ptr<ShardedCheckpoint>> ShardedCheckpoint::Open(
     Worker& worker, const std::string& directory, const ShardedCheckpointOptions& options) {
-  // Counted, so that no one reads what was said to one that was opened before.
+  // The number separates this object's rounds in the store from those of one opened before.
   ASSIGN_OR_RETURN(const int64_t number,
                    worker.Add(absl::StrCat("shards/opened/", worker.rank()), 1));
   std::unique_ptr<ShardedCheckpoint> opened =

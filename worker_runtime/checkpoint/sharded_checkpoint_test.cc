@@ -10,7 +10,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/standing_file_system.h"
+#include "tests/testing/file_systems.h"
 #include "worker_runtime/checkpoint/sharded_state_for_test.h"
 #include "worker_runtime/store/group_worker.h"
 #include "worker_runtime/testing/in_process_workers.h"
@@ -52,7 +52,7 @@ class ShardedCheckpointTest : public testing::ShardsTest {
       EXPECT_OK(Save(*checkpoint, worker, step));
     });
   }
-  // 0: there is none.
+  // Returns 0 if there is no checkpoint.
   static int64_t LatestStep(ShardedCheckpoint& checkpoint, const Worker& worker) {
     const auto latest = checkpoint.Latest();
     EXPECT_OK(latest);
@@ -91,13 +91,15 @@ TEST_F(ShardedCheckpointTest, KeepsTheNewest) {
   EXPECT_THAT(Names(), ElementsAre("LATEST", "step_3_g1", "step_4_g1", "step_5_g1"));
 }
 
+// Fault (checkpoint): The file system does not answer while ranks write their parts of a checkpoint
+// -> Training goes on, and the state of the requested step is saved
 TEST_F(ShardedCheckpointTest, GoesOnWhileTheFileSystemStandsStill) {
-  const auto disk = StandingFileSystem::Mount();
+  const auto disk = HangingFileSystem::Mount();
   if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
   ASSERT_OK(disk);
   const std::string folder = (*disk)->path() + "/checkpoints";
   SaveAll(2, folder, 1);
-  (*disk)->StandStill();
+  (*disk)->Hang();
   InProcessWorkers workers(2);
   std::atomic<int> saved{0};
   workers.Run([&](Worker& worker) {
@@ -105,16 +107,16 @@ TEST_F(ShardedCheckpointTest, GoesOnWhileTheFileSystemStandsStill) {
     RankValues values(worker.rank(), 2);
     values.Step(2);
     EXPECT_OK(checkpoint->Save(2, values.State()));
-    // Training goes on, and changes what was saved.
+    // Training goes on and changes the saved values.
     values.Step(3);
-    // Nobody may touch the files before this.
-    if (++saved == 2) (*disk)->GoOn();
+    // No rank may touch the files before this.
+    if (++saved == 2) (*disk)->Resume();
     EXPECT_OK(checkpoint->Wait());
     EXPECT_EQ(LatestStep(*checkpoint, worker), 2);
   });
 }
 
-// Copies the directory before and after all that its rank says to the store.
+// Copies the directory before and after each change that its rank makes in the store.
 class Witness : public store::GroupWorker {
  public:
   Witness(Worker& worker, std::string seen, std::string copies)
@@ -143,7 +145,7 @@ class Witness : public store::GroupWorker {
   int count_ = 0;
 };
 
-// Whether there is a folder with all parts, and nothing that says what is in them.
+// Returns true if there is a folder with all parts but no index of them.
 bool HasPartsAlone(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path& one = entry.path();
@@ -155,6 +157,9 @@ bool HasPartsAlone(const std::string& folder) {
   return false;
 }
 
+// Fault (checkpoint): A crash happens while ranks write their parts of a checkpoint, before or
+// after its index -> The newest complete checkpoint is loaded, and remnants are removed at the next
+// save
 TEST_F(ShardedCheckpointTest, AfterACrashAtAnyMomentTheFormerOrTheNewOneIsThere) {
   const std::string folder = path() + "/checkpoints", copies = path() + "/copies";
   fs::create_directory(copies);
@@ -181,7 +186,7 @@ TEST_F(ShardedCheckpointTest, AfterACrashAtAnyMomentTheFormerOrTheNewOneIsThere)
       const int64_t step = LatestStep(*checkpoint, worker);
       EXPECT_TRUE(step == 1 || step == 2) << step;
       if (worker.rank() == 0) former += step == 1 ? 1 : 0;
-      // What was left behind is in nobody's way.
+      // Files that were left behind do not hinder later saves.
       EXPECT_OK(Save(*checkpoint, worker, 3));
       EXPECT_EQ(LatestStep(*checkpoint, worker), 3);
     });
@@ -192,6 +197,8 @@ TEST_F(ShardedCheckpointTest, AfterACrashAtAnyMomentTheFormerOrTheNewOneIsThere)
   EXPECT_LT(former, count);
 }
 
+// Fault (checkpoint): A rank cannot write its part of a checkpoint -> All ranks get the error,
+// which names it; the checkpoint before stays, and the next save works
 TEST_F(ShardedCheckpointTest, AllHearThatOneCouldNotSave_AndTheFormerStays) {
   SaveAll(2, path(), 1);
   InProcessWorkers workers(2);
@@ -239,7 +246,7 @@ TEST_F(ShardedCheckpointTest, ADirectoryThatCannotBeMade) {
   workers.Run([&](Worker& worker) {
     const auto checkpoint = Open(worker, "/proc/nothing/here");
     EXPECT_THAT(Save(*checkpoint, worker, 1), StatusIs(StatusCode::kNotFound, HasSubstr("/proc/")));
-    // The next call says what the last write came to.
+    // The next call returns the error of the last write.
     RankValues values(worker.rank(), 2);
     EXPECT_OK(checkpoint->Save(2, values.State()));
     EXPECT_THAT(checkpoint->Save(3, values.State()),
@@ -247,6 +254,8 @@ TEST_F(ShardedCheckpointTest, ADirectoryThatCannotBeMade) {
   });
 }
 
+// Fault (checkpoint): A rank does not take part in saving a checkpoint -> The other ranks get an
+// error that names it, and the checkpoint before stays
 TEST_F(ShardedCheckpointTest, ARankThatDoesNotComeInTime) {
   InProcessWorkers workers(2);
   const auto checkpoint = Open(workers.worker(0), path(), std::chrono::milliseconds(1));

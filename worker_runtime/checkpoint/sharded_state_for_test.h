@@ -1,4 +1,4 @@
-// A tensor that is spread over ranks, for the tests of sharded checkpoints.
+// A tensor that is sharded over ranks, for tests of sharded checkpoints.
 #ifndef CADRE_WORKER_RUNTIME_CHECKPOINT_SHARDED_STATE_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_CHECKPOINT_SHARDED_STATE_FOR_TEST_H_
 
@@ -20,12 +20,12 @@ namespace cadre::testing {
 inline constexpr int64_t kElements = 1000;
 inline constexpr char kTensor[] = "model.weight";
 
-// Of an element at a step.
+// The value of an element at a step.
 inline float ValueOf(int64_t element, int64_t step) {
   return static_cast<float>(element + 10000 * step);
 }
 
-// A rank's share of it, and a text that all have.
+// A rank's share of the tensor, and a text that all ranks have.
 class RankValues {
  public:
   RankValues(int rank, int ranks) : rank_(rank), ranks_(ranks) {
@@ -50,7 +50,7 @@ class RankValues {
     state.Add({{"text", "Byte", 1, {size}}, 0, size, text_.data(), /*elsewhere=*/rank_ != 0});
     return state;
   }
-  // Whether this rank's share, and the text, are those of the step that it says.
+  // Expects that this rank's share and the text are those of the saved step.
   void ExpectSaved(const SavedShards& saved) const {
     std::vector<float> values(values_.size());
     const auto count = static_cast<int64_t>(values.size());
@@ -84,7 +84,7 @@ class ShardsTest : public ::testing::Test {
   ~ShardsTest() override { std::filesystem::remove_all(path_); }
 
   const std::string& path() const { return path_; }
-  // Of checkpoints that are whole or were.
+  // Returns the names in the directory: of checkpoints that are, or were, complete.
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {

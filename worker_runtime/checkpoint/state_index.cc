@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -13,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "worker_runtime/checkpoint/crc32c.h"
+#include "worker_runtime/checkpoint/durable_file.h"
 
 namespace cadre::checkpoint {
 namespace {
@@ -21,7 +23,7 @@ namespace {
 constexpr char kMagic[] = "cadre sharded state ";
 constexpr int kFormat = 1;
 constexpr size_t kLastLineBytes = 16;
-// Of a part, so that sums stay far from overflow.
+// Limits the data of a part, so that sums are far from overflow.
 constexpr uint64_t kMaxDataBytes = uint64_t{1} << 60;
 constexpr int kMaxRanks = 1 << 20;
 constexpr char kNoChecksum[] = "-";
@@ -39,7 +41,7 @@ void AppendPart(const IndexPart& part, std::string* body) {
   }
 }
 
-// Goes through the lines of a body.
+// Iterates over the lines of a body.
 class Lines {
  public:
   explicit Lines(absl::string_view text) : text_(text) {}
@@ -52,7 +54,7 @@ class Lines {
     ++number_;
     return line_;
   }
-  // The last one is not as it should be.
+  // Returns an error for the last line: it is not `expected`.
   Status Not(absl::string_view expected) const {
     constexpr size_t kShown = 60;
     return DataLossError(absl::StrCat("line ", number_, " is '",
@@ -63,11 +65,11 @@ class Lines {
  private:
   absl::string_view text_;
   absl::string_view line_;
-  // The first line comes before the body.
+  // The body begins at line 2.
   int number_ = 1;
 };
 
-// "NAME NUMBER" of at most `most`.
+// Reads a line "NAME NUMBER" whose number is at most `most`.
 Status ReadNumber(Lines& lines, absl::string_view name, int64_t most, int64_t* value) {
   absl::string_view line = lines.Next();
   if (absl::ConsumePrefix(&line, name) && absl::ConsumePrefix(&line, " ") &&
@@ -174,7 +176,7 @@ Result<StateIndex> ReadBody(absl::string_view body) {
 }  // namespace
 
 std::optional<int64_t> ElementsOf(const std::vector<int64_t>& shape) {
-  // A size of 0 makes none of all the others, whatever they are.
+  // If one size is 0 the product is 0, however large the others are.
   constexpr int64_t kMost = int64_t{1} << 60;
   int64_t elements = 1;
   bool none = false;
@@ -281,6 +283,152 @@ Status CheckComplete(const StateIndex& index) {
     }
   }
   return OkStatus();
+}
+
+namespace {
+
+// The tensors of an index, by name.
+class Tensors {
+ public:
+  explicit Tensors(StateIndex* index) : index_(*index) {}
+
+  // INVALID_ARGUMENT: a tensor of that name with another type or shape is there already.
+  Result<size_t> Place(IndexTensor tensor) {
+    const auto [found, is_new] = places_.emplace(tensor.name, index_.tensors.size());
+    if (is_new) {
+      index_.tensors.push_back(std::move(tensor));
+      return found->second;
+    }
+    const IndexTensor& before = index_.tensors[found->second];
+    if (before.type == tensor.type && before.element_bytes == tensor.element_bytes &&
+        before.shape == tensor.shape) {
+      return found->second;
+    }
+    return InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' is ", Describe(tensor),
+                                             ", and was ", Describe(before), " before"));
+  }
+
+ private:
+  static std::string Describe(const IndexTensor& tensor) {
+    return absl::StrCat(tensor.type, " [", absl::StrJoin(tensor.shape, ", "), "]");
+  }
+
+  StateIndex& index_;
+  std::map<std::string, size_t> places_;
+};
+
+Status CheckRange(const ShardedRange& range, int64_t elements) {
+  if (range.begin >= 0 && range.count >= 0 && range.begin <= elements &&
+      range.count <= elements - range.begin && range.data != nullptr) {
+    return OkStatus();
+  }
+  return InvalidArgumentError(absl::StrCat("tensor '", range.tensor.name, "' of ", elements,
+                                           " elements has no ", range.count, " from ", range.begin,
+                                           " on"));
+}
+
+Result<IndexTensor> TensorOf(const ShardedTensor& tensor) {
+  const std::optional<int64_t> elements = ElementsOf(tensor.shape);
+  if (!elements.has_value() || tensor.name.empty() || tensor.type.empty() ||
+      tensor.type.find_first_of(" \n") != std::string::npos || tensor.element_bytes == 0 ||
+      tensor.element_bytes > kMaxElementBytes) {
+    return InvalidArgumentError(absl::StrCat("tensor '", tensor.name,
+                                             "' has no name, no type of one word, no elements of ",
+                                             "1 to ", kMaxElementBytes, " bytes, or no shape"));
+  }
+  return IndexTensor{tensor.name, tensor.type, tensor.element_bytes, tensor.shape, *elements};
+}
+
+}  // namespace
+
+std::string PartName(int rank) { return absl::StrCat("part_", rank); }
+
+Result<StatePieces> PiecesOf(const ShardedState& state, int64_t step, bool all) {
+  StatePieces pieces;
+  pieces.index.step = step;
+  pieces.index.ranks = state.ranks();
+  Tensors tensors(&pieces.index);
+  IndexPart part;
+  part.rank = state.rank();
+  for (const ShardedRange& range : state.ranges()) {
+    if (range.elsewhere && !all) continue;
+    ASSIGN_OR_RETURN(IndexTensor tensor, TensorOf(range.tensor));
+    RETURN_IF_ERROR(CheckRange(range, tensor.elements));
+    const uint64_t bytes = static_cast<uint64_t>(range.count) * tensor.element_bytes;
+    ASSIGN_OR_RETURN(const size_t place, tensors.Place(std::move(tensor)));
+    part.ranges.push_back({place, range.begin, range.count, std::nullopt, part.data_bytes});
+    part.data_bytes += bytes;
+    pieces.data.push_back({range.data, bytes});
+  }
+  pieces.index.parts.push_back(std::move(part));
+  return pieces;
+}
+
+void AddChecksums(StateIndex& index, absl::string_view data) {
+  for (IndexRange& range : index.parts[0].ranges) {
+    const uint64_t bytes =
+        static_cast<uint64_t>(range.count) * index.tensors[range.tensor].element_bytes;
+    range.crc32c = ExtendCrc32c(0, data.substr(range.offset, bytes));
+  }
+}
+
+Result<StateIndex> ReadIndex(const FileReader& file, uint64_t* bytes) {
+  const auto named = [&file](const Status& status) {
+    return Status(status.code(), absl::StrCat(file.path(), ": ", status.message()));
+  };
+  std::string text(std::min<uint64_t>(file.bytes(), kFirstLineBytes), '\0');
+  RETURN_IF_ERROR(file.ReadAt(0, &text[0], text.size()));
+  const Result<uint64_t> said = IndexBytes(text);
+  if (!said.ok()) return named(said.status());
+  text.resize(std::min(file.bytes(), *said));
+  RETURN_IF_ERROR(file.ReadAt(0, &text[0], text.size()));
+  Result<StateIndex> index = DecodeIndex(text);
+  if (!index.ok()) return named(index.status());
+  *bytes = *said;
+  return index;
+}
+
+Result<StateIndex> ReadHead(const std::string& folder, int rank) {
+  const std::string path = absl::StrCat(folder, "/", PartName(rank));
+  ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, FileReader::Open(path));
+  uint64_t bytes = 0;
+  ASSIGN_OR_RETURN(StateIndex index, ReadIndex(*file, &bytes));
+  if (index.parts.size() != 1 || index.parts[0].rank != rank) {
+    return DataLossError(absl::StrCat(path, ": it is not the part of rank ", rank));
+  }
+  IndexPart& part = index.parts[0];
+  part.head_bytes = bytes;
+  if (file->bytes() == part.head_bytes + part.data_bytes) return index;
+  return DataLossError(absl::StrCat(path, " has ", file->bytes(), " bytes, and should have ",
+                                    part.head_bytes + part.data_bytes));
+}
+
+Result<StateIndex> MergeHeads(std::vector<StateIndex> heads) {
+  StateIndex merged;
+  merged.step = heads[0].step;
+  merged.ranks = static_cast<int>(heads.size());
+  Tensors tensors(&merged);
+  for (StateIndex& head : heads) {
+    IndexPart& part = head.parts[0];
+    const std::string who = absl::StrCat("rank ", part.rank, ": ");
+    if (head.step != merged.step || head.ranks != merged.ranks) {
+      return InvalidArgumentError(absl::StrCat(who, "it saves step ", head.step, " of ", head.ranks,
+                                               " ranks, and rank 0 step ", merged.step, " of ",
+                                               merged.ranks));
+    }
+    std::vector<size_t> places;
+    for (IndexTensor& tensor : head.tensors) {
+      const Result<size_t> place = tensors.Place(std::move(tensor));
+      if (!place.ok()) {
+        return InvalidArgumentError(absl::StrCat(who, place.status().message()));
+      }
+      places.push_back(*place);
+    }
+    for (IndexRange& range : part.ranges) range.tensor = places[range.tensor];
+    merged.parts.push_back(std::move(part));
+  }
+  RETURN_IF_ERROR(CheckComplete(merged));
+  return merged;
 }
 
 }  // namespace cadre::checkpoint

@@ -1,5 +1,6 @@
-// What is where in a sharded checkpoint, from a disk that may give back anything: as it is, and
-// with a first line and a checksum that fit, so that what lies between is read.
+// Fuzzes the index of a sharded checkpoint from a disk that may return anything. The input is
+// decoded as it is, and with a valid first line and checksum, so that the lines in between are
+// parsed.
 #include <string>
 
 #include "base/check.h"

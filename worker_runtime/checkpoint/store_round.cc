@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker_runtime/checkpoint/outcome.h"
 
 namespace cadre::checkpoint {
 namespace {
@@ -27,7 +29,7 @@ std::string StoreRound::Key(int64_t number, absl::string_view what) const {
 }
 
 Result<std::string> StoreRound::Get(absl::string_view what) {
-  // Without time the store would say that there is no such key.
+  // The timeout is never 0, because then the store would report that the key does not exist.
   const absl::Duration left = std::max(deadline_ - MonoNow(), absl::Milliseconds(1));
   return worker_.Get(Key(number_, what), absl::ToChronoNanoseconds(left));
 }
@@ -52,7 +54,7 @@ Result<std::vector<Status>> StoreRound::Collect() {
     }
   }
   if (!all_came) return reports;
-  // Whoever came has the order, and has left the round before.
+  // Every rank that reported has read the order and has left the previous round.
   for (int rank = 1; rank < worker_.world_size(); ++rank) {
     RETURN_IF_ERROR(worker_.Delete(Key(number_, ReportOf(rank))));
   }
@@ -79,6 +81,28 @@ Status StoreRound::Report(const Status& status) {
 Result<std::string> StoreRound::AwaitOutcome() {
   ASSIGN_OR_RETURN(const std::string outcome, Get(kOutcome));
   return DecodeOutcome(outcome, "");
+}
+
+namespace {
+
+// Texts of many lines fit: the store's limit is far above the 1 KiB of an error text.
+constexpr size_t kMaxText = 16 * 1024;
+
+}  // namespace
+
+std::string EncodeOutcome(const Result<std::string>& outcome) {
+  const absl::string_view text = outcome.ok() ? *outcome : outcome.status().message();
+  return absl::StrCat(static_cast<int>(outcome.status().code()), "\n", text.substr(0, kMaxText));
+}
+
+Result<std::string> DecodeOutcome(absl::string_view encoded, absl::string_view who) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(encoded, absl::MaxSplits('\n', 1));
+  int code = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &code)) {
+    return InternalError(absl::StrCat(who, "its answer cannot be read"));
+  }
+  if (code == 0) return std::string(parts[1]);
+  return Status(static_cast<StatusCode>(code), absl::StrCat(who, parts[1]));
 }
 
 }  // namespace cadre::checkpoint

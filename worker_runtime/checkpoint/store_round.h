@@ -1,6 +1,6 @@
-// One exchange of all ranks by the store: rank 0 says what to do, each does it and says what came
-// of it, and rank 0 says what came of all. Unlike a collective it needs no communicator, so a
-// thread beside the training may take part.
+// One exchange between all ranks through the store: rank 0 publishes an order, each rank executes
+// it and reports the result, and rank 0 publishes the overall outcome. Unlike a collective it needs
+// no communicator, so a thread beside the training can take part.
 #ifndef CADRE_WORKER_RUNTIME_CHECKPOINT_STORE_ROUND_H_
 #define CADRE_WORKER_RUNTIME_CHECKPOINT_STORE_ROUND_H_
 
@@ -16,20 +16,28 @@
 
 namespace cadre::checkpoint {
 
-// Used by one thread. The rounds of one prefix are counted from 1 on, alike on all ranks, and a
-// rank takes part in one when it has left the one before.
+// Encodes the result of a rank's part of an operation as a value in the store, for other ranks.
+// Pure.
+
+// A text of more than 16 KiB is cut.
+std::string EncodeOutcome(const Result<std::string>& outcome);
+// An error's text is prefixed with `who`.
+Result<std::string> DecodeOutcome(absl::string_view encoded, absl::string_view who);
+
+// Used by one thread. Rounds with one prefix are numbered from 1, equally on all ranks. A rank
+// enters a round only after it has left the previous one.
 class StoreRound {
  public:
-  // All calls are over by `deadline`. `worker` must outlive this.
+  // All calls end by `deadline`. `worker` must outlive this object.
   StoreRound(Worker& worker, std::string prefix, int64_t number, MonoTime deadline);
 
-  // Rank 0's, in this order, of which Collect() may be left out where the order was an error.
-  // Collect() has a status for each rank, rank 0's OK: DEADLINE_EXCEEDED where one did not come.
+  // Rank 0 calls these in this order; it may omit Collect() if the order was an error. Collect()
+  // returns a status for each rank (OK for rank 0), DEADLINE_EXCEEDED for one that did not report.
   Status Order(const Result<std::string>& order);
   Result<std::vector<Status>> Collect();
   Status Conclude(const Result<std::string>& outcome);
 
-  // The others', in this order. An error that was rank 0's order is also the round's outcome.
+  // The other ranks call these in this order. If the order was an error, it is also the outcome.
   Result<std::string> AwaitOrder();
   Status Report(const Status& status);
   Result<std::string> AwaitOutcome();

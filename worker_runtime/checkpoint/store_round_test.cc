@@ -1,10 +1,14 @@
 #include "worker_runtime/checkpoint/store_round.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/checkpoint/copy_parts.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre::checkpoint {
@@ -36,7 +40,7 @@ TEST(StoreRoundTest, RoundAfterRound) {
       }
     }
   });
-  // The last outcome is all that is left of them.
+  // Only the last outcome is left of the rounds.
   Worker& worker = workers.worker(0);
   EXPECT_OK(worker.Get("test/5/outcome", kLong));
   for (const char* gone : {"test/5/order", "test/5/report/1", "test/4/outcome"}) {
@@ -72,5 +76,31 @@ TEST(StoreRoundTest, WhoDoesNotComeInTime) {
                                       AllOf(HasSubstr("rank 2"), HasSubstr("in time"))));
 }
 
+TEST(CopyParts, IsTheSameByAnyNumberOfThreads) {
+  std::vector<std::string> texts;
+  std::string whole;
+  for (const size_t size : {0, 1, 1000, 7, 0, 4099, 3}) {
+    texts.emplace_back(size, static_cast<char>('a' + texts.size()));
+    whole += texts.back();
+  }
+  std::vector<StatePart> parts;
+  for (const std::string& text : texts) parts.push_back({text.data(), text.size()});
+  for (const int copiers : {1, 2, 3, 4, 13}) {
+    std::string copy(whole.size() + 1, '.');
+    CopyParts(parts, copy.data(), copiers);
+    EXPECT_EQ(copy, whole + ".") << copiers;
+  }
+}
+
+TEST(CopyParts, OfNothing) { CopyParts({}, nullptr, 3); }
+
+TEST(CopiersFor, OneForALittle_AndNeverMoreThanTheCoresOfAWorker) {
+  EXPECT_EQ(CopiersFor(1 << 20, 1), 1);
+  EXPECT_EQ(CopiersFor(size_t{1} << 30, 1 << 20), 1);
+  EXPECT_GE(CopiersFor(size_t{1} << 30, 1), 1);
+  EXPECT_LE(CopiersFor(size_t{1} << 40, 1), 4);
+}
+
 }  // namespace
+
 }  // namespace cadre::checkpoint

@@ -9,7 +9,6 @@
 #include "worker_runtime/cuda/cuda_api.h"
 
 namespace cadre::cuda {
-
 #ifdef CADRE_HAVE_CUDA_HEADERS
 namespace {
 
@@ -37,7 +36,7 @@ StatusCode CodeOf(cudaError_t error) {
   }
 }
 
-// Only for what could not have come to be without it: an error, a stream, an event, memory.
+// Only for code that cannot run unless the library was loaded, such as users of streams and events.
 const CudaApi& Loaded() { return **LoadCudaApi(); }
 
 cudaStream_t Stream(CudaStreamHandle handle) { return static_cast<cudaStream_t>(handle); }
@@ -47,7 +46,7 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// Explains CUDA's "insufficient driver": most often there is none at all.
+// Explains CUDA's "insufficient driver" error, whose usual cause is that there is no driver at all.
 std::string DriverText() {
   const CudaApi& api = Loaded();
   int driver = 0, runtime = 0;
@@ -72,7 +71,7 @@ Status CudaStatus(int error, absl::string_view what) {
   if (error == cudaSuccess) return OkStatus();
   const auto code = static_cast<cudaError_t>(error);
   const CudaApi& api = Loaded();
-  // Errors that the next call would report again are taken back.
+  // Clears the error, which the next call would otherwise report again.
   api.GetLastError();
   return Status(CodeOf(code), absl::StrCat(what, ": ", api.GetErrorString(code)));
 }
@@ -126,7 +125,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
   RETURN_IF_ERROR(CudaStatus(api->DeviceGetStreamPriorityRange(&lowest, &highest),
                              "cudaDeviceGetStreamPriorityRange"));
   cudaStream_t stream = nullptr;
-  // Others wait for what is sent, so it goes before the computation that runs beside it.
+  // Other ranks wait for what is sent, so it has priority over the computation that runs beside it.
   RETURN_IF_ERROR(CudaStatus(api->StreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
                              "cudaStreamCreateWithPriority"));
   return std::unique_ptr<CudaStream>(new CudaStream(stream));

@@ -1,8 +1,8 @@
-// Devices, memory, streams and events of CUDA, as values with a status. The header needs no CUDA:
-// where the program was built without CUDA's headers every call is UNIMPLEMENTED. CUDA's runtime is
-// loaded at the first call (cuda_api.h), so a program starts without it and without a GPU; where
-// there is none every call is NOT_FOUND and says where it was looked for. Thread safe, but each
-// object belongs to one thread at a time.
+// CUDA's devices, memory, streams and events, with errors as statuses. The header needs no CUDA: in
+// a program built without CUDA's headers every call returns UNIMPLEMENTED. CUDA's runtime is loaded
+// at the first call (cuda_api.h), so a program starts without it and without a GPU. If the runtime
+// is missing, every call returns NOT_FOUND and says where it was searched for. Thread safe, but
+// each object may be used by only one thread at a time.
 #ifndef CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_
 #define CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_
 
@@ -22,26 +22,28 @@ namespace cadre::cuda {
 // A cudaStream_t; null is the legacy default stream, which waits for all others.
 using CudaStreamHandle = void*;
 
-// `error` is a cudaError_t that a call of CUDA's gave. The text is "WHAT: CUDA's own words".
-//   RESOURCE_EXHAUSTED   no memory
-//   FAILED_PRECONDITION  no GPU, no driver, or one that does not fit the runtime or the program
-//   INVALID_ARGUMENT     so CUDA says
-//   INTERNAL             everything else
+// `error` is a cudaError_t that CUDA returned. The text is "WHAT: CUDA's own words".
+//   RESOURCE_EXHAUSTED   memory is short
+//   FAILED_PRECONDITION  no GPU, no driver, or one that does not match the runtime or program
+//   INVALID_ARGUMENT     CUDA's invalid value or invalid resource handle
+//   INTERNAL             all other errors
 Status CudaStatus(int error, absl::string_view what);
 
-// How many GPUs this process sees, at least 1. FAILED_PRECONDITION: none; says why.
+// Returns the number of GPUs that this process sees, at least 1. FAILED_PRECONDITION: there is
+// none; the text says why.
 Result<int> CountCudaDevices();
 
-// The one that calls on this thread concern.
+// Returns the device that this thread's calls use.
 Result<int> CurrentCudaDevice();
 
-// Its place on the PCI bus ("0000:65:00.0"), by which two processes find that they have the same.
+// Returns its PCI bus id ("0000:65:00.0"), by which two processes detect that they use the same
+// GPU.
 Result<std::string> CudaBusId(int device);
 
-// Makes `device` the one that later calls on this thread concern.
+// Makes `device` the one that this thread's later calls use.
 Status SetCudaDevice(int device);
 
-// As SetCudaDevice(), until this is destroyed.
+// Has the effect of SetCudaDevice() until it is destroyed.
 class CudaDeviceScope {
  public:
   explicit CudaDeviceScope(int device);
@@ -56,7 +58,7 @@ class CudaDeviceScope {
   Status status_;
 };
 
-// On the current device. Operations of a stream run in order, beside those of other streams.
+// A stream on the current device. Its operations run in order, concurrently with other streams.
 class CudaStream {
  public:
   static Result<std::unique_ptr<CudaStream>> Create();
@@ -65,7 +67,7 @@ class CudaStream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   CudaStreamHandle handle() const { return handle_; }
-  // Waits for all that was given to it. Has no deadline: for tests.
+  // Waits for all its operations. It has no deadline and is meant for tests.
   Status Synchronize();
 
  private:
@@ -73,7 +75,7 @@ class CudaStream {
   const CudaStreamHandle handle_;
 };
 
-// A moment in a stream's work. Never recorded: has happened.
+// A point in a stream's work. An event that was never recorded counts as having happened.
 class CudaEvent {
  public:
   static Result<std::unique_ptr<CudaEvent>> Create();
@@ -82,11 +84,11 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   Status Record(CudaStreamHandle stream);
-  // Work that `stream` is given from now on begins after the event.
+  // Makes work that is enqueued on `stream` from now on wait for the event.
   Status MakeWait(CudaStreamHandle stream) const;
-  // Whether it has happened. An error is that of whatever ran on the device before.
+  // Returns true if the event has happened. An error is that of any earlier work on the device.
   Result<bool> Happened() const;
-  // On the device's clock; both have happened.
+  // Measures with the device's clock. Both events must have happened.
   Result<std::chrono::nanoseconds> Since(const CudaEvent& earlier) const;
 
  private:
@@ -94,13 +96,13 @@ class CudaEvent {
   void* const handle_;
 };
 
-// Waits for all that was given to it. Has no deadline.
+// Waits for all operations of the stream. It has no deadline.
 Status SynchronizeCudaStream(CudaStreamHandle stream);
 
-// On the current device; not initialized. Freed with the last owner, from any thread.
+// Allocates uninitialized memory on the current device. The last owner frees it, on any thread.
 Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes);
 
-// In the order of `stream`. Host memory must live until the copy is done.
+// These run in the order of `stream`. Host memory must stay valid until the copy is done.
 Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream);
 Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
 Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);

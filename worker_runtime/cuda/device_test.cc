@@ -11,7 +11,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// cudaError_t, as numbers: the test is compiled without CUDA too.
+// Values of cudaError_t, as numbers because the test is compiled without CUDA too.
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
 constexpr int kInsufficientDriver = 35;
@@ -43,7 +43,7 @@ TEST(CudaDeviceTest, SaysWhyThereIsNoGpu) {
   EXPECT_THAT(devices, StatusIs(StatusCode::kFailedPrecondition,
                                 AnyOf(HasSubstr("no NVIDIA driver is installed here"),
                                       HasSubstr("the driver is for CUDA"))));
-  // Everything else fails cleanly as well.
+  // All other calls return errors as well.
   EXPECT_THAT(CudaStream::Create(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(CudaEvent::Create(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(AllocateOnCudaDevice(8), StatusIs(StatusCode::kFailedPrecondition));

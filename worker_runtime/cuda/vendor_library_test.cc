@@ -1,9 +1,8 @@
-#include "worker_runtime/cuda/vendor_library.h"
-
 #include <dlfcn.h>
 #include <stdlib.h>
 
 #include "base/status_matchers.h"
+#include "worker_runtime/cuda/cuda_api.h"
 
 namespace cadre::cuda {
 namespace {
@@ -14,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr char kVariable[] = "CADRE_VENDOR_LIBRARY_TEST";
 
-// The names are those of what every process has, and of what none has.
+// The names are those of a library that no process has and of one that every process has.
 const VendorLibrary kMissing = {"The library", kVariable, {"libcadre_nowhere.so.1"}};
 const VendorLibrary kLoaded = {"The library", kVariable, {"libcadre_nowhere.so.1", "libc.so.6"}};
 

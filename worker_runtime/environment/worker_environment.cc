@@ -1,3 +1,4 @@
+// Reads the variables of Cadre's agent and of the user: a worker's place, and the secret.
 #include "worker_runtime/environment/worker_environment.h"
 
 #include "absl/status/statusor.h"
@@ -5,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "base/user_directory.h"
 #include "worker_runtime/absl_types.h"
 
 namespace cadre::environment {
@@ -61,6 +63,40 @@ Result<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) {
   const char* checkpoint_file = get("CADRE_CHECKPOINT_FILE");
   if (checkpoint_file != nullptr) environment.checkpoint_file = checkpoint_file;
   return environment;
+}
+
+namespace {
+
+Result<Secret> Read(absl::StatusOr<std::string> token, const char* what, bool from_file) {
+  if (token.ok()) return Secret{*std::move(token), from_file};
+  const Status status = token.status();
+  return Status(status.code(), absl::StrCat(what, status.message()));
+}
+
+}  // namespace
+
+Result<Secret> ReadSecret(const GetVariable& get) {
+  const absl::string_view file = TextOf(get, "CADRE_SECRET_FILE");
+  if (!file.empty()) return Read(ReadTokenFile(std::string(file)), "CADRE_SECRET_FILE: ", true);
+  absl::StatusOr<std::string> directory = RuntimeDirectory();
+  if (!directory.ok())
+    return Read(std::move(directory), "this user's own secret cannot be read or made: ", false);
+  return Read(SharedToken(absl::StrCat(*directory, "/worker-secret")),
+              "this user's own secret cannot be read or made: ", false);
+}
+
+absl::string_view TextOf(const GetVariable& get, const char* name) {
+  const char* const text = get(name);
+  return text == nullptr ? "" : text;
+}
+
+Result<std::optional<int>> NumberOf(const GetVariable& get, const char* name) {
+  const absl::string_view text = TextOf(get, name);
+  if (text.empty()) return std::optional<int>();
+  int number = 0;
+  if (absl::SimpleAtoi(text, &number) && number >= 0) return std::optional<int>(number);
+  return InvalidArgumentError(
+      absl::StrCat(name, " is \"", text, "\", but must be a number from 0 to 2147483647"));
 }
 
 }  // namespace cadre::environment

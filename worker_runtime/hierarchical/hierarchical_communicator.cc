@@ -13,10 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/backend/call_text.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/hierarchical/node_layout.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/sockets/call_watch.h"
 #include "worker_runtime/sockets/meeting.h"
@@ -26,8 +24,8 @@
 namespace cadre::hierarchical {
 namespace {
 
-// Of each other, the ranks of a node wait longer than the leaders do: a leader that fails says why
-// before the others of its node lose patience with it.
+// The ranks of a node wait longer for each other than the leaders do, so that a failing leader
+// reports its reason before the other ranks of its node time out.
 constexpr std::chrono::nanoseconds kNodePatience = std::chrono::seconds(5);
 
 struct Parts {
@@ -46,7 +44,7 @@ class HierarchicalCommunicator : public Communicator {
         name_(options.name),
         timeout_(options.timeout + 2 * kNodePatience),
         watch_(rank(), size(), std::move(links),
-               // The parts notice for themselves what they have lost.
+               // The parts detect lost peers themselves.
                {[this](const Status&) { AbortParts(); }, [](int) {}}) {}
   ~HierarchicalCommunicator() override { Abort(); }
 
@@ -129,11 +127,11 @@ class HierarchicalCommunicator : public Communicator {
 
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
-  // Where the ranks of a node reduce it without copies.
+  // Allocates where the ranks of a node reduce without copies.
   Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
 
   void Abort() override {
-    watch_.TellLeave();
+    watch_.ReportLeave();
     thread_.Fail(AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
     AbortParts();
   }
@@ -148,14 +146,14 @@ class HierarchicalCommunicator : public Communicator {
       status.Update(watch_.BeginCall(call));
       if (status.ok()) {
         status = collective();
-        // A part knows its own ranks only; the reason may lie elsewhere.
+        // A part knows only its own ranks; the cause may be elsewhere.
         if (!status.ok()) status = watch_.Explain({}, status, /*may_wait=*/true);
       }
       if (status.ok()) {
         watch_.EndCall();
         return status;
       }
-      watch_.TellFailure(status);
+      watch_.ReportFailure(status);
       AbortParts();
       return Status(status.code(),
                     absl::StrCat(call, " on communicator \"", name_, "\": ", status.message()));
@@ -173,7 +171,7 @@ class HierarchicalCommunicator : public Communicator {
     return std::vector<char>(data, data + buffer.count * SizeOf(buffer.type));
   }
 
-  // Not before the work is done: it uses memory of this collective.
+  // Returns only when the work is done, since it uses this collective's memory.
   Status EndOf(const std::shared_ptr<Work>& work) {
     const Status status = work->Wait(timeout_);
     if (work->done()) return status;
@@ -181,11 +179,13 @@ class HierarchicalCommunicator : public Communicator {
     work->Wait(std::chrono::nanoseconds::max()).IgnoreError();
     return status;
   }
-  Status InNode(const std::shared_ptr<Work>& work) { return Said("within node ", EndOf(work)); }
-  Status BetweenNodes(const std::shared_ptr<Work>& work) {
-    return Said("between the leaders of the nodes, as of node ", EndOf(work));
+  Status InNode(const std::shared_ptr<Work>& work) {
+    return AddContext("within node ", EndOf(work));
   }
-  Status Said(const char* where, const Status& status) const {
+  Status BetweenNodes(const std::shared_ptr<Work>& work) {
+    return AddContext("between the leaders of the nodes, as of node ", EndOf(work));
+  }
+  Status AddContext(const char* where, const Status& status) const {
     if (status.ok()) return status;
     return Status(status.code(), absl::StrCat(where, node_rank_, ": ", status.message()));
   }
@@ -194,13 +194,14 @@ class HierarchicalCommunicator : public Communicator {
   Status ReduceNow(const Buffer& buffer, const Reduction& reduction, int root);
   Status ReduceScatterNow(const Buffer& input, const Buffer& output,
                           const std::vector<size_t>& counts, const Reduction& reduction);
-  Status HandOut(const Buffer& node_part, const Buffer& output, const std::vector<size_t>& counts);
+  Status ScatterInNode(const Buffer& node_part, const Buffer& output,
+                       const std::vector<size_t>& counts);
   Status BroadcastNow(const Buffer& buffer, int root);
   Status GatherNow(const Buffer& input, const Buffer& output, const std::vector<size_t>& counts);
-  // OK as well where `memory` becomes RESOURCE_EXHAUSTED, which it then does on all ranks.
+  // Returns OK also if `memory` becomes RESOURCE_EXHAUSTED, which it then does on all ranks.
   Status AllocateNow(size_t bytes, Result<std::shared_ptr<void>>* memory);
-  // Of sums over nodes, those of averages: divided before the sum, so that the nodes' sums of
-  // 16-bit elements stay in range.
+  // Turns averages into sums that are divided before the sum, so that the nodes' sums of 16-bit
+  // elements stay in range.
   Reduction WithinNode(const Reduction& reduction) const {
     if (reduction.op != ReduceOp::kAverage) return reduction;
     return Reduction(ReduceOp::kSum, reduction.premultiply / size());
@@ -212,7 +213,7 @@ class HierarchicalCommunicator : public Communicator {
   const std::string name_;
   const std::chrono::nanoseconds timeout_;
   sockets::CallWatch watch_;
-  // Last, so that it stops first.
+  // The last member, so that it stops first.
   backend::OperationThread thread_;
 };
 
@@ -258,11 +259,11 @@ Status HierarchicalCommunicator::ReduceScatterNow(const Buffer& input, const Buf
   const Buffer node_part = {part.data(), node_counts[node_rank_], input.type};
   RETURN_IF_ERROR(
       BetweenNodes(parts_.leaders->ReduceScatterVarying(sums, node_part, node_counts, within.op)));
-  return HandOut(node_part, output, counts);
+  return ScatterInNode(node_part, output, counts);
 }
 
-Status HierarchicalCommunicator::HandOut(const Buffer& node_part, const Buffer& output,
-                                         const std::vector<size_t>& counts) {
+Status HierarchicalCommunicator::ScatterInNode(const Buffer& node_part, const Buffer& output,
+                                               const std::vector<size_t>& counts) {
   std::vector<std::shared_ptr<Work>> sends;
   char* at = static_cast<char*>(node_part.data);
   const int first = layout_.FirstRank(node_rank_);
@@ -275,7 +276,7 @@ Status HierarchicalCommunicator::HandOut(const Buffer& node_part, const Buffer& 
     }
     at += bytes;
   }
-  // All of them, whatever becomes of one: they read the part.
+  // Waits for all of them even if one fails: they read the part.
   Status status;
   for (const auto& send : sends) status.Update(InNode(send));
   return status;
@@ -297,7 +298,7 @@ Status HierarchicalCommunicator::GatherNow(const Buffer& input, const Buffer& ou
   const std::vector<size_t> node_counts = layout_.Sums(counts);
   const std::vector<size_t> own_counts(counts.begin() + layout_.FirstRank(node_rank_),
                                        counts.begin() + layout_.EndRank(node_rank_));
-  // The node's part lies in the output where it will stay.
+  // The node's part is already at its final place in the output.
   const size_t before =
       std::accumulate(node_counts.begin(), node_counts.begin() + node_rank_, size_t{0});
   const Buffer part = {static_cast<char*>(output.data) + before * element, node_counts[node_rank_],
@@ -327,7 +328,7 @@ Result<std::unique_ptr<Communicator>> HierarchicalCommunicator::Split(int color,
 
 Status HierarchicalCommunicator::AllocateNow(size_t bytes, Result<std::shared_ptr<void>>* memory) {
   *memory = parts_.node->AllocateBuffer(bytes);
-  const Status own = Said("within node ", memory->status());
+  const Status own = AddContext("within node ", memory->status());
   if (!own.ok() && own.code() != StatusCode::kResourceExhausted) return own;
   int64_t all = own.ok() ? 1 : 0;
   RETURN_IF_ERROR(AllReduceNow({&all, 1, DataType::kInt64}, ReduceOp::kMin));
@@ -337,14 +338,14 @@ Status HierarchicalCommunicator::AllocateNow(size_t bytes, Result<std::shared_pt
     *memory = ResourceExhaustedError(absl::StrCat("another node has no memory for ", bytes,
                                                   " bytes on communicator \"", name_, "\""));
   }
-  // A want of memory is the caller's to deal with: all ranks know of it, and may go on.
+  // Lack of memory does not fail the communicator: all ranks know of it, and may continue.
   return OkStatus();
 }
 
 Result<std::shared_ptr<void>> HierarchicalCommunicator::AllocateBuffer(size_t bytes) {
   Result<std::shared_ptr<void>> memory = std::shared_ptr<void>();
-  // In its turn: the ranks of a node exchange their memory by a collective, which must not come
-  // between those of an operation under way. Each of them has a deadline of its own.
+  // Runs in the order of operations: the ranks of a node exchange their memory by a collective,
+  // which must not come between those of a running operation. Each of them has its own deadline.
   RETURN_IF_ERROR(Start(OkStatus(), "allocation of a buffer", [&] {
                     return AllocateNow(bytes, &memory);
                   })->Wait(std::chrono::nanoseconds::max()));
@@ -393,6 +394,35 @@ Result<std::unique_ptr<Communicator>> ConnectHierarchical(Worker& worker,
                    sockets::ConnectPeerLinks(calls, options.name, options.timeout));
   return std::unique_ptr<Communicator>(std::make_unique<HierarchicalCommunicator>(
       std::move(parts), std::move(links), std::move(layout), place.node_rank, options));
+}
+
+Result<NodeLayout> NodeLayout::Of(const std::vector<int32_t>& nodes) {
+  std::vector<int> first_ranks = {0};
+  for (size_t rank = 1; rank < nodes.size(); ++rank) {
+    if (nodes[rank] == nodes[rank - 1]) continue;
+    if (nodes[rank] != nodes[rank - 1] + 1) {
+      return FailedPreconditionError(absl::StrCat("ranks are not contiguous per node: rank ", rank,
+                                                  " is on node ", nodes[rank], ", rank ", rank - 1,
+                                                  " on node ", nodes[rank - 1]));
+    }
+    first_ranks.push_back(static_cast<int>(rank));
+  }
+  first_ranks.push_back(static_cast<int>(nodes.size()));
+  return NodeLayout(std::move(first_ranks));
+}
+
+int NodeLayout::NodeOf(int rank) const {
+  const auto next = std::upper_bound(first_ranks_.begin(), first_ranks_.end(), rank);
+  return static_cast<int>(next - first_ranks_.begin()) - 1;
+}
+
+std::vector<size_t> NodeLayout::Sums(const std::vector<size_t>& counts) const {
+  std::vector<size_t> sums;
+  for (size_t node = 0; node + 1 < first_ranks_.size(); ++node) {
+    sums.push_back(std::accumulate(counts.begin() + first_ranks_[node],
+                                   counts.begin() + first_ranks_[node + 1], size_t{0}));
+  }
+  return sums;
 }
 
 }  // namespace cadre::hierarchical

@@ -1,5 +1,4 @@
-// For the tests of hooks: ranks as threads of one process, and steps with gradients that everybody
-// can work out.
+// For tests of hooks: ranks as threads of one process, and steps with reproducible gradients.
 #ifndef CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_
 #define CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_
 
@@ -12,16 +11,17 @@
 #include "absl/time/time.h"
 #include "cadre/communication_hook.h"
 #include "cadre/status.h"
-#include "worker_runtime/reduce/bucket.h"
+#include "worker_runtime/reduce/gradient_buckets.h"
 
 namespace cadre::hooks {
 
 inline constexpr std::chrono::nanoseconds kHookTestTimeout = std::chrono::seconds(60);
 
-// Runs `body` as every rank, each with a communicator; returns when all are done.
+// Runs `body` on every rank, each with a communicator; returns when all are done.
 void WithRanks(int ranks, const std::function<void(Communicator&)>& body);
 
-// Element i of a gradient: about normally distributed, the same whenever asked.
+// Element i of a gradient: approximately normally distributed, and a pure function of the
+// arguments.
 float GradientValue(int rank, int step, size_t parameter, size_t i);
 
 using Shapes = std::vector<std::vector<int64_t>>;

@@ -98,7 +98,7 @@ void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, Span<float> va
   state = NextBits(state) ^ step;
   state = NextBits(state) ^ parameter;
   for (float& value : values) {
-    // Box and Muller's way, one of the two.
+    // The Box-Muller transform, of which one of the two values is used.
     const double radius = std::sqrt(-2 * std::log(NextUniform(state)));
     value = static_cast<float>(radius * std::cos(kTwoPi * NextUniform(state)));
   }

@@ -1,3 +1,4 @@
+// PartialHook, which averages groups of parameters in turn, and FusionGroups().
 #include "cadre/hooks/partial.h"
 
 #include <chrono>
@@ -9,11 +10,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "cadre/hooks/fusion.h"
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/backend/collective_check.h"
-#include "worker_runtime/hooks/hook_state.h"
-#include "worker_runtime/reduce/bucket.h"
+#include "worker_runtime/hooks/hook_base.h"
 #include "worker_runtime/reduce/element_scaling.h"
+#include "worker_runtime/reduce/gradient_buckets.h"
 
 namespace cadre::hooks {
 namespace {
@@ -113,12 +115,32 @@ Status PartialHook::LoadState(std::string_view state) {
   ASSIGN_OR_RETURN(const uint64_t next, reader.Number());
   RETURN_IF_ERROR(reader.End());
   if (groups != groups_.size() || next >= groups) {
-    return InvalidArgumentError(absl::StrCat("the state of the partial hook is about ", groups,
-                                             " groups, here are ", groups_.size(),
+    return InvalidArgumentError(absl::StrCat("the state of the partial hook has ", groups,
+                                             " groups, but this hook has ", groups_.size(),
                                              ": it was saved for another model or threshold"));
   }
   next_ = next;
   return OkStatus();
+}
+
+std::vector<std::vector<size_t>> FusionGroups(Span<const size_t> counts, Span<const size_t> order,
+                                              size_t threshold) {
+  std::vector<std::vector<size_t>> groups;
+  std::vector<size_t> open;
+  size_t elements = 0;
+  for (const size_t i : order) {
+    if (counts[i] > threshold) {
+      groups.push_back({i});
+      continue;
+    }
+    open.push_back(i);
+    elements += counts[i];
+    if (elements <= threshold) continue;
+    groups.push_back(std::exchange(open, {}));
+    elements = 0;
+  }
+  if (!open.empty()) groups.push_back(std::move(open));
+  return groups;
 }
 
 }  // namespace cadre::hooks

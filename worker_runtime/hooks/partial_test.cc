@@ -1,6 +1,7 @@
 #include "cadre/hooks/partial.h"
 
 #include "base/status_matchers.h"
+#include "cadre/hooks/fusion.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/hooks/hook_harness.h"
@@ -8,7 +9,9 @@
 namespace cadre::hooks {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // In reverse order and with a threshold of 20: {2}, {3, 1} and {0}.
 const Shapes kShapes = {{9}, {15}, {4, 6}, {6}};
@@ -172,7 +175,7 @@ TEST(PartialHook, State_LoadedMidway_GoesOnWithTheNextGroup) {
     auto other = PartialHook::Create(mine.parameters(), 1000);
     ASSERT_OK(other);
     EXPECT_THAT((*other)->LoadState(state),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("about 3 groups")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("has 3 groups")));
   });
 }
 
@@ -192,5 +195,27 @@ TEST(PartialHook, Create_DifferentTypes_AreNotFused) {
   EXPECT_EQ((*hook)->group_count(), 2u);
 }
 
+TEST(FusionGroups, ClosesAGroupThatExceedsTheThreshold) {
+  // 4 + 5 is not more than 9; with 1 it is.
+  EXPECT_THAT(FusionGroups({4, 5, 1, 2}, {0, 1, 2, 3}, 9),
+              ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3)));
+}
+
+TEST(FusionGroups, LargeTensorsAreAloneAndDoNotCloseTheOpenGroup) {
+  EXPECT_THAT(FusionGroups({1, 10, 2, 9}, {0, 1, 2, 3}, 9),
+              ElementsAre(ElementsAre(1), ElementsAre(0, 2, 3)));
+}
+
+TEST(FusionGroups, FollowsTheOrder) {
+  EXPECT_THAT(FusionGroups({1, 1, 1}, {2, 1, 0}, 1),
+              ElementsAre(ElementsAre(2, 1), ElementsAre(0)));
+  EXPECT_THAT(FusionGroups({1, 0, 1}, {0, 1, 2}, 0),
+              ElementsAre(ElementsAre(0), ElementsAre(2), ElementsAre(1)));
+  EXPECT_THAT(FusionGroups({}, {}, 9), IsEmpty());
+}
+
+TEST(FusionGroups, TheThresholdIsSingas) { EXPECT_EQ(kFusionThreshold, 2097152u); }
+
 }  // namespace
+
 }  // namespace cadre::hooks

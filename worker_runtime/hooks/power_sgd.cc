@@ -7,9 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/hooks/bucket_floats.h"
-#include "worker_runtime/hooks/hook_state.h"
-#include "worker_runtime/hooks/hook_thread.h"
+#include "worker_runtime/hooks/hook_base.h"
 #include "worker_runtime/hooks/low_rank.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
@@ -18,11 +16,10 @@ namespace {
 
 constexpr char kName[] = "power-sgd";
 
-// Where a rank's gradient was not finite, what the sums came to is not, and all ranks see the same
-// sums. That step is everybody's to skip, but what would be remembered of it would make every later
-// one the same.
-void ForgetSpoilt(Span<const float> approximation, size_t parameter, FloatsByParameter& errors,
-                  FloatsByParameter& qs) {
+// If a rank's gradient was not finite, the sums are not finite either, and the same on all ranks.
+// All ranks skip that step, but keeping its state would make every later step non-finite as well.
+void ResetNonFinite(Span<const float> approximation, size_t parameter, FloatsByParameter& errors,
+                    FloatsByParameter& qs) {
   if (std::all_of(approximation.begin(), approximation.end(),
                   [](float value) { return std::isfinite(value); })) {
     return;
@@ -38,7 +35,7 @@ struct PowerSgdHook::Matrix {
   GradientView gradient;
   MatrixShape shape;
   float* values = nullptr;
-  size_t p = 0;  // where its P starts among all
+  size_t p = 0;  // where its P starts in the message
   size_t q = 0;
 };
 
@@ -92,7 +89,7 @@ Status PowerSgdHook::Reduce(Communicator& communicator, const BucketView& bucket
   return OkStatus();
 }
 
-// A rank that joined later would still reduce in full.
+// Otherwise a rank that joined later would still reduce uncompressed.
 Status PowerSgdHook::AgreeOnIteration(Communicator& communicator) {
   if (iteration_agreed_) return OkStatus();
   iteration_agreed_ = true;
@@ -111,7 +108,7 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
   const float factor = 1.0f / static_cast<float>(communicator.size());
   std::vector<float> values = LoadFloats(bucket.buffer);
   std::vector<Matrix> matrices;
-  // The first sum is over the gradients that stay whole, and behind them the Ps.
+  // The first sum covers the uncompressed gradients, followed by the Ps.
   std::vector<float> first;
   std::vector<GradientView> whole;
   size_t q_count = 0;
@@ -157,7 +154,7 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
     if (options_.warm_start) {
       qs_[matrix.gradient.parameter].assign(q, q + matrix.shape.q_count());
     }
-    ForgetSpoilt(approximation, matrix.gradient.parameter, errors_, qs_);
+    ResetNonFinite(approximation, matrix.gradient.parameter, errors_, qs_);
     std::copy(approximation.begin(), approximation.end(), matrix.values);
   }
   const float* at = first.data();
@@ -168,7 +165,7 @@ Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& buck
   return OkStatus();
 }
 
-// With warm start the last step's; random ones where there is none, or where it has died away.
+// With warm start the last step's Qs; random ones if there are none, or if a Q has become zero.
 Result<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communicator,
                                                    Span<const Matrix> matrices, size_t count) {
   std::vector<float> qs(count);
@@ -185,7 +182,7 @@ Result<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communicator,
     }
     agreed = !agreed_.insert(parameter).second && agreed;
   }
-  // All ranks come here for the first time together, or else some rank has loaded a state.
+  // Either all ranks are here for the first time, or some rank has loaded a state.
   if (!agreed && communicator.size() > 1) {
     RETURN_IF_ERROR(
         thread_->Broadcast(communicator, {qs.data(), qs.size(), DataType::kFloat32}, 0));

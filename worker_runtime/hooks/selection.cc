@@ -20,8 +20,8 @@ uint32_t MagnitudeBits(float value) {
 constexpr int kCoarseShift = 16;
 constexpr size_t kCoarseBins = size_t{1} << (31 - kCoarseShift);
 
-// The magnitude of the element that is number `count` from the top, 1 <= count <= values.size():
-// one pass that counts coarsely, and then only the elements around the cut are compared.
+// The magnitude of the `count`-th largest element, 1 <= count <= values.size(): one pass counts
+// coarsely, and then only the elements around the cut are compared.
 uint32_t CutMagnitude(Span<const float> values, size_t count) {
   std::vector<size_t> bins(kCoarseBins);
   for (const float value : values) ++bins[MagnitudeBits(value) >> kCoarseShift];

@@ -1,4 +1,4 @@
-// Which elements of a gradient are worth sending. Pure.
+// Selects the elements of a gradient that are sent. Pure.
 #ifndef CADRE_WORKER_RUNTIME_HOOKS_SELECTION_H_
 #define CADRE_WORKER_RUNTIME_HOOKS_SELECTION_H_
 
@@ -10,11 +10,11 @@
 
 namespace cadre::hooks {
 
-// Both give indices in ascending order. NaN counts as larger than everything, so that it is sent
-// and seen rather than kept.
+// Both return indices in ascending order. NaN counts as larger than everything, so that it is sent
+// and noticed instead of kept in the residual.
 
-// The `count` elements of the largest magnitude; of equal ones those that come first. All, when
-// there are not more.
+// The `count` elements of the largest magnitude, the first ones among equals; all, if there are not
+// more.
 std::vector<int32_t> LargestElements(Span<const float> values, size_t count);
 
 // All elements of at least that magnitude.

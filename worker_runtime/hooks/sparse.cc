@@ -9,9 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/hooks/bucket_floats.h"
-#include "worker_runtime/hooks/hook_state.h"
-#include "worker_runtime/hooks/hook_thread.h"
+#include "worker_runtime/hooks/hook_base.h"
 #include "worker_runtime/hooks/selection.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
@@ -20,7 +18,7 @@ namespace {
 
 constexpr char kName[] = "sparse";
 
-// The value that arrives, after it was rounded for its way.
+// Rounds values to what arrives after sending them as `type`.
 void RoundTo(DataType type, Span<float> values) {
   if (type == DataType::kFloat32 || values.empty()) return;
   std::vector<uint16_t> narrow(values.size());
@@ -113,7 +111,7 @@ Status SparseHook::Reduce(Communicator& communicator, const BucketView& bucket) 
     selected[indices[k]] = sent[k];
     values[indices[k]] -= sent[k];
   }
-  // NaN and infinity are sent in their own step or never: kept, they would come for ever.
+  // NaN and infinity are not kept in the residual, since they would recur for ever.
   for (float& rest : values) rest = std::isfinite(rest) ? rest : 0.0f;
   for (const GradientView& gradient : bucket.gradients) {
     if (!options_.residual) break;
@@ -127,7 +125,7 @@ Status SparseHook::Reduce(Communicator& communicator, const BucketView& bucket) 
   return OkStatus();
 }
 
-// How many elements each rank sends. With a share all know that.
+// The number of elements that each rank sends. With a fraction all ranks know it.
 Result<std::vector<size_t>> SparseHook::Counts(Communicator& communicator, size_t mine,
                                                size_t elements) {
   if (options_.select == SparseOptions::Select::kTopK) {
@@ -146,7 +144,7 @@ Result<std::vector<size_t>> SparseHook::Counts(Communicator& communicator, size_
   return std::vector<size_t>(all.begin(), all.end());
 }
 
-// `values` are this rank's selected elements among zeros; then the sum over the ranks.
+// `values` holds this rank's selected elements among zeros, and afterwards the sum over the ranks.
 Status SparseHook::Exchange(Communicator& communicator, Span<const int32_t> indices,
                             std::vector<float>& values, DataType type) {
   if (communicator.size() == 1) return OkStatus();

@@ -4,17 +4,21 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/hooks/hook_harness.h"
+#include "worker_runtime/hooks/selection.h"
 
 namespace cadre::hooks {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const Shapes kShapes = {{6, 20}, {31}, {50}};
 const std::vector<reduce::Bucket> kBuckets = {{2, 1}, {0}};
@@ -24,8 +28,8 @@ SparseOptions Threshold(double magnitude) {
   return {SparseOptions::Select::kThreshold, magnitude, true};
 }
 
-// All ranks of one step, by the formula: g += residual; choose; residual = g - chosen; the sum of
-// what was chosen over the ranks.
+// One step of all ranks, by the formula: g += residual; select; residual = g - selected; sum the
+// selected elements over the ranks.
 class Reference {
  public:
   Reference(int ranks, SparseOptions options) : options_(options) {
@@ -109,7 +113,7 @@ TEST(SparseHook, TopK_SeveralSteps_IsTheFormula) {
 }
 
 TEST(SparseHook, Threshold_SeveralSteps_IsTheFormula) {
-  // Of normally distributed gradients one in 80 is as large at first, more with the residual.
+  // One in 80 normally distributed gradients is as large at first, more with the residual.
   for (const int ranks : {1, 2, 3}) ExpectLikeReference(ranks, Threshold(2.5), 12);
 }
 
@@ -183,7 +187,7 @@ TEST(SparseHook, NanIsSentOnceAndNotKept) {
   });
 }
 
-// More of them than are sent.
+// There are more NaNs than elements that are sent.
 TEST(SparseHook, AGradientOfNothingButNanIsNotKept) {
   WithRanks(2, [](Communicator& communicator) {
     SparseHook hook(TopK(0.05));
@@ -288,5 +292,57 @@ TEST(SparseHook, Layout_SparsityOutOfRange_SaysWhatIsExpected) {
   EXPECT_OK(SparseHook(Threshold(5)).Layout(gradients.views()));
 }
 
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The definition: sorted by magnitude, lower indices first among equals.
+std::vector<int32_t> BySorting(const std::vector<float>& values, size_t count) {
+  std::vector<int32_t> indices(values.size());
+  std::iota(indices.begin(), indices.end(), 0);
+  std::stable_sort(indices.begin(), indices.end(), [&](int32_t a, int32_t b) {
+    return std::fabs(values[a]) > std::fabs(values[b]);
+  });
+  indices.resize(std::min(count, indices.size()));
+  std::sort(indices.begin(), indices.end());
+  return indices;
+}
+
+TEST(LargestElements, AreThoseThatSortingFinds) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (const size_t size : {1u, 2u, 7u, 100u, 5000u}) {
+    for (const float grain : {0.0f, 0.5f}) {
+      std::vector<float> values(size);
+      for (float& value : values) {
+        value = normal(random);
+        // Makes many values equal.
+        if (grain > 0) value = std::round(value / grain) * grain;
+      }
+      for (const size_t count : {size_t{1}, size / 20 + 1, size / 2 + 1, size, size + 3}) {
+        EXPECT_EQ(LargestElements(values, count), BySorting(values, count))
+            << count << " of " << size;
+      }
+    }
+  }
+}
+
+TEST(LargestElements, TakesExactlyAsManyZerosAsAreAskedFor) {
+  EXPECT_THAT(LargestElements({0, -0.0f, 0, 3}, 3), ElementsAre(0, 1, 3));
+  EXPECT_THAT(LargestElements({1, 2}, 0), IsEmpty());
+  EXPECT_THAT(LargestElements({}, 5), IsEmpty());
+}
+
+TEST(LargestElements, NanComesBeforeInfinity) {
+  EXPECT_THAT(LargestElements({1, -kInfinity, 1e30f, kNan}, 1), ElementsAre(3));
+  EXPECT_THAT(LargestElements({1, -kInfinity, 1e30f, kNan}, 2), ElementsAre(1, 3));
+}
+
+TEST(ElementsFrom, IncludesTheMagnitudeItself) {
+  EXPECT_THAT(ElementsFrom({0.5f, -0.5f, 0.49f, -0.49f, 2}, 0.5f), ElementsAre(0, 1, 4));
+  EXPECT_THAT(ElementsFrom({kNan, 0, -kInfinity}, 0.5f), ElementsAre(0, 2));
+  EXPECT_THAT(ElementsFrom({}, 0.5f), IsEmpty());
+}
+
 }  // namespace
+
 }  // namespace cadre::hooks

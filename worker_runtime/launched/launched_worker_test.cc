@@ -19,8 +19,8 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/environment/launch.h"
-#include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/environment/read_launch.h"
+#include "worker_runtime/sockets/tcp_socket.h"
 
 namespace cadre::launched {
 namespace {
@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
-// Each rank is a thread of this process; what they share is as between processes.
+// Each rank is a thread of this process, and shares only what processes share.
 class LaunchedWorkerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -40,11 +40,11 @@ class LaunchedWorkerTest : public ::testing::Test {
     setenv("HOME", home, 1);
     setenv("XDG_RUNTIME_DIR", home, 1);
     options_.connect_timeout = kLong;
-    options_.farewell_timeout = kLong;
+    options_.others_exit_timeout = kLong;
   }
   void TearDown() override { std::filesystem::remove_all(home_); }
 
-  // Of mpirun.
+  // A launch by mpirun.
   static environment::Launch Rank(int rank, int world_size, int per_node) {
     environment::Launch launch;
     launch.launcher = "mpirun";
@@ -57,7 +57,7 @@ class LaunchedWorkerTest : public ::testing::Test {
     launch.meeting = environment::ThroughFile{"mpi-1"};
     return launch;
   }
-  // Told an address alone.
+  // A launch for which only an address is known.
   static environment::Launch At(uint16_t port, int rank, int world_size) {
     environment::Launch launch;
     launch.launcher = "the environment";
@@ -187,7 +187,7 @@ TEST_F(LaunchedWorkerTest, RanksThatAreSpreadAreRefused) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// What rank 0 has written can still be read when it has nothing more to do.
+// Values that rank 0 has set can still be read when it has finished.
 TEST_F(LaunchedWorkerTest, RankZeroWaitsForTheOthersToEnd) {
   Run(2, 2, [](Worker& worker) {
     if (worker.rank() == 0) {
@@ -226,14 +226,17 @@ TEST_F(LaunchedWorkerTest, ARankAloneTakesNoPort) {
          [](Worker& worker) { EXPECT_OK(worker.Set("key", "value")); });
 }
 
+// Fault (store): Under another launcher a rank has a different secret -> It gets an error that says
+// so at once
 TEST_F(LaunchedWorkerTest, AnotherSecretIsSaidAtOnce) {
   options_.connect_timeout = std::chrono::seconds(2);
   const uint16_t port = FreePort();
   std::thread first([&] {
-    EXPECT_THAT(Connect(At(port, 0, 2)),
-                StatusIs(StatusCode::kDeadlineExceeded,
-                         AllOf(HasSubstr("rank 1 of 2"),
-                               HasSubstr("who called as rank 1 did not prove that it knows"))));
+    EXPECT_THAT(
+        Connect(At(port, 0, 2)),
+        StatusIs(StatusCode::kDeadlineExceeded,
+                 AllOf(HasSubstr("rank 1 of 2"),
+                       HasSubstr("a process that says it is rank 1 did not prove that it knows"))));
   });
   const std::string file = home_ + "/secret";
   EXPECT_OK(WriteTokenFile(file, "0123456789abcdef"));
@@ -243,8 +246,10 @@ TEST_F(LaunchedWorkerTest, AnotherSecretIsSaidAtOnce) {
   first.join();
 }
 
+// Fault (store): Under another launcher two processes have the same rank, or ranks disagree about
+// the world size -> Once all have connected, each gets an error that says what contradicts what
 TEST_F(LaunchedWorkerTest, TwoOfOneRankAndRanksThatDisagreeAreNamed) {
-  // Nobody waits for a rank that is gone: it would take kLong.
+  // No rank may wait for one that is gone, which would take kLong.
   const uint16_t port = FreePort();
   std::vector<std::thread> threads;
   threads.emplace_back([&] {
@@ -268,7 +273,7 @@ TEST_F(LaunchedWorkerTest, TwoOfOneRankAndRanksThatDisagreeAreNamed) {
 
 TEST_F(LaunchedWorkerTest, WhoWaitsSaysForWhom) {
   options_.connect_timeout = std::chrono::milliseconds(200);
-  options_.silence = std::chrono::milliseconds(1);
+  options_.first_notice_after = std::chrono::milliseconds(1);
   const uint16_t port = FreePort();
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(Connect(At(port, 0, 2)),
@@ -278,14 +283,16 @@ TEST_F(LaunchedWorkerTest, WhoWaitsSaysForWhom) {
   EXPECT_THAT(
       ::testing::internal::GetCapturedStderr(),
       AllOf(HasSubstr(absl::StrCat("cadre: rank 0 waits at 127.0.0.1:", port, " for rank 1 of 2")),
-            HasSubstr("cadre: rank 1 of 2 looks for rank 0")));
+            HasSubstr("cadre: rank 1 of 2 is still waiting for rank 0")));
 }
 
+// Fault (store): Under another launcher rank 0 can open no more descriptors -> Its message about
+// the ranks that it waits for says so, and which ranks it could not accept
 TEST_F(LaunchedWorkerTest, RankZeroSaysThatItHasNoDescriptorsForTheOthers) {
   options_.connect_timeout = std::chrono::seconds(2);
-  options_.silence = std::chrono::milliseconds(1);
+  options_.first_notice_after = std::chrono::milliseconds(1);
   const uint16_t port = FreePort();
-  // Of what it says: once it waits for others it has all that it needs itself.
+  // Captures standard error: once rank 0 waits for others it has all descriptors that it needs.
   int said[2];
   ASSERT_EQ(pipe(said), 0);
   const ScopedFd read_end(said[0]), write_end(said[1]), before(dup(STDERR_FILENO));
@@ -301,7 +308,7 @@ TEST_F(LaunchedWorkerTest, RankZeroSaysThatItHasNoDescriptorsForTheOthers) {
   dup2(before.get(), STDERR_FILENO);
   rlimit limit = {};
   EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  // poll() takes no more than so many.
+  // poll() accepts no more descriptors than the limit.
   const rlimit none = {3, limit.rlim_max};
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   sockaddr_in at = {};

@@ -1,7 +1,9 @@
 #include "worker_runtime/memory/node_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <tuple>
@@ -11,23 +13,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "cadre/connect.h"
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/backend/broadcast_bytes.h"
+#include "worker_runtime/backend/group.h"
 #include "worker_runtime/checkpoint/copy_parts.h"
-#include "worker_runtime/memory/absence_notice.h"
-#include "worker_runtime/memory/files/rank_files.h"
-#include "worker_runtime/memory/files/slot_file.h"
-#include "worker_runtime/memory/spill_directory.h"
+#include "worker_runtime/memory/files/memory_slots.h"
+#include "worker_runtime/memory/spill.h"
 
 namespace cadre::memory {
 namespace {
 
-// The names of the states that may be read.
+// Limits the names of the states that may be read, in bytes.
 constexpr int64_t kMostOfferedBytes = 1 << 10;
-// Of a rank that cannot read its own: a path, and what is wrong there.
+// Limits the text of a rank that cannot read its state: a path and the error there, in bytes.
 constexpr int64_t kMostProblemBytes = 8 << 10;
 
 size_t SizeOf(Span<const StatePart> parts) {
@@ -36,8 +38,9 @@ size_t SizeOf(Span<const StatePart> parts) {
   return bytes;
 }
 
-// On standard error: a person before a silent program wants to know for whom it waits.
-AbsenceNoticeOptions TellAbsence() {
+// Reports on standard error, because a user at a silent program wants to know which ranks it waits
+// for.
+AbsenceNoticeOptions PrintAbsence() {
   AbsenceNoticeOptions options;
   options.say = [](const std::string& absent) {
     std::fprintf(stderr,
@@ -57,8 +60,8 @@ NodeMemory::NodeMemory(Worker& worker, const MemoryCheckpointOptions& options, K
 Status NodeMemory::Save(int64_t step, Span<const StatePart> parts) {
   RETURN_IF_ERROR(Wait());
   if (!kept_.writes) return OkStatus();
-  // Here and not only in Write(): a rank that trained on while its last step is on its way would
-  // let the others write over the one before.
+  // AwaitRoom() is called here, not only in Write(): if a rank went on training while its last step
+  // is still being sent, the others could overwrite the step before.
   AwaitRoom();
   const auto copy = [this, step, copied = std::vector<StatePart>(parts.begin(), parts.end())] {
     copied_ = Write(copied);
@@ -67,7 +70,7 @@ Status NodeMemory::Save(int64_t step, Span<const StatePart> parts) {
   try {
     copying_ = std::thread(copy);
   } catch (const std::system_error&) {
-    copy();  // there is no room for a thread
+    copy();  // no thread could be started
   }
   return OkStatus();
 }
@@ -108,7 +111,7 @@ Status NodeMemory::Commit(int64_t step) {
 Status NodeMemory::Spill(const std::string& directory, std::chrono::nanoseconds every) {
   auto spill = std::make_unique<memory::Spill>(worker_, directory, kept_.rank, kept_.ranks, every);
   RETURN_IF_ERROR(spill->directory().Check());
-  // One more, which is being spilled.
+  // One more slot, for the state that is being spilled.
   slots_.emplace(options_.directory, kept_.name, kept_.slots + 1);
   spill_ = std::move(spill);
   return OkStatus();
@@ -116,7 +119,7 @@ Status NodeMemory::Spill(const std::string& directory, std::chrono::nanoseconds 
 
 Result<std::unique_ptr<Communicator>> NodeMemory::ConnectAll() {
   const AbsenceNotice notice(worker_, absl::StrCat("memory checkpoint/latest/", ++latest_calls_),
-                             TellAbsence());
+                             PrintAbsence());
   CommunicatorOptions options;
   options.name = "memory checkpoint";
   options.timeout = options_.timeout;
@@ -151,7 +154,7 @@ Result<std::optional<bool>> NodeMemory::SavedReplicated() {
 }
 
 Result<NodeMemory::NewestState> NodeMemory::FindNewest(Communicator& communicator) {
-  // All fields have 8 bytes; one that is saved in a later generation is newer.
+  // All fields have 8 bytes. A state saved in a later generation is newer.
   struct Offer {
     int64_t generation = -1;
     int64_t step = kNoStep;
@@ -168,12 +171,13 @@ Result<NodeMemory::NewestState> NodeMemory::FindNewest(Communicator& communicato
                          replicated ? 1 : label.world_size});
   };
   const int most_slots = kReplicatedSlots + 1;  // one more where states are spilled
-  for (const SavedStep& saved : MemorySlots(directory(), kReplicatedName, most_slots).Whole()) {
+  for (const SavedStep& saved : MemorySlots(directory(), kReplicatedName, most_slots).Complete()) {
     offer(saved, true);
   }
   for (const RankFile& file : RankFiles(directory())) offer(file.label, false);
   if (own.step == kNoStep && spill_ != nullptr) {
-    // Those of one rank are what a replicated state is spilled as. A job of one rank has no other.
+    // Replicated states are spilled as states of one rank. A job of one rank has no others, so
+    // there options_.replicated decides.
     const std::optional<std::pair<int64_t, int>> spilled = spill_->directory().Newest();
     if (spilled.has_value()) {
       const bool one = spilled->second == 1;
@@ -200,23 +204,23 @@ Status NodeMemory::CheckNothingIsLost(Communicator& communicator) {
     };
     return FailedPreconditionError(
         absl::StrCat("the state of step ", newest.step, " was saved as ", kind(newest.replicated),
-                     ", and is asked for as ", kind(options_.replicated),
+                     ", but is asked for as ", kind(options_.replicated),
                      ": ask for it as it was saved, or it would be lost"));
   }
   if (newest.ranks != worker_.world_size() && worker_.rank() == 0) {
-    std::fprintf(
-        stderr,
-        "cadre: checkpoint in memory: the state of step %lld is of %d ranks, of which this "
-        "job of %d can take none; it begins anew\n",
-        static_cast<long long>(newest.step), newest.ranks, worker_.world_size());
+    std::fprintf(stderr,
+                 "cadre: checkpoint in memory: the state of step %lld is of %d ranks, and a "
+                 "job of %d ranks cannot load it; training starts from the beginning\n",
+                 static_cast<long long>(newest.step), newest.ranks, worker_.world_size());
   }
   return OkStatus();
 }
 
 Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
-  // Rank 0 says what is there: others might see one that has only just become whole.
+  // Rank 0 decides what is there, because other ranks might see a state that has just become
+  // complete.
   std::vector<std::string> names;
-  for (const Spilled& spilled : spill_->directory().Whole()) {
+  for (const Spilled& spilled : spill_->directory().Complete()) {
     if (names.size() < kSpillsKept) names.push_back(spilled.name);
   }
   ASSIGN_OR_RETURN(const std::string offered,
@@ -225,21 +229,22 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
   Status status;
   const std::vector<std::string> in_turn = absl::StrSplit(offered, '\n', absl::SkipEmpty());
   if (in_turn.empty()) {
-    // To begin anew beside what somebody may want back is not what a restart is for.
-    const std::string other = spill_->directory().OfOtherRanks();
-    ASSIGN_OR_RETURN(const int64_t none, Least(communicator, other.empty() ? 1 : 0));
+    // A restart must not start over next to a state that the user may want back.
+    const std::string other = spill_->directory().DescribeOtherRankCounts();
+    ASSIGN_OR_RETURN(const int64_t none, MinimumOverRanks(communicator, other.empty() ? 1 : 0));
     if (none == 1) {
-      const std::string others = spill_->directory().OfOtherUsers();
+      const std::string others = spill_->directory().DescribeOtherUsers();
       if (!others.empty() && worker_.rank() == 0) {
         std::fprintf(stderr, "cadre: checkpoint in memory: a state is not loaded: %s\n",
                      others.c_str());
       }
       return Found();
     }
-    return FailedPreconditionError(absl::StrCat(
-        spill_->directory().path(), " has states of another number of ranks",
-        other.empty() ? "" : absl::StrCat(" (", other, ")"),
-        ", of which this job can take none; start it with as many, or spill to another directory"));
+    return FailedPreconditionError(absl::StrCat(spill_->directory().path(),
+                                                " has states of another number of ranks",
+                                                other.empty() ? "" : absl::StrCat(" (", other, ")"),
+                                                ", which this job cannot load; start it with as "
+                                                "many ranks, or spill to another directory"));
   }
   for (const std::string& name : in_turn) {
     const Status read = kept_.writes ? spill_->directory().Read(name, *slots_) : OkStatus();
@@ -250,7 +255,7 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
     }
     const std::optional<int64_t> step = SpillDirectory::StepOf(name);
     if (kept_.writes && step.has_value()) {
-      // All have read the same one, and in this generation.
+      // All ranks have read the same state, and in this generation.
       RETURN_IF_ERROR(CommitToSlots(*step, worker_.place().generation));
     }
     RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Barrier(), options_.timeout));
@@ -263,8 +268,9 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
 }
 
 Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const Status& own) {
-  ASSIGN_OR_RETURN(const int64_t first,
-                   Least(communicator, own.ok() ? communicator.size() : communicator.rank()));
+  ASSIGN_OR_RETURN(
+      const int64_t first,
+      MinimumOverRanks(communicator, own.ok() ? communicator.size() : communicator.rank()));
   if (first == communicator.size()) return std::string();
   std::string text;
   if (first == communicator.rank()) {
@@ -275,12 +281,153 @@ Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const S
                                  kMostProblemBytes, options_.timeout);
 }
 
-Result<int64_t> NodeMemory::Least(Communicator& communicator, int64_t own) {
+Result<int64_t> NodeMemory::MinimumOverRanks(Communicator& communicator, int64_t own) {
   int64_t least = own;
   RETURN_IF_ERROR(WaitOrAbort(communicator,
                               communicator.AllReduce({&least, 1, DataType::kInt64}, ReduceOp::kMin),
                               options_.timeout));
   return least;
+}
+
+namespace {
+
+// Nodes without a state receive it in chunks of this size.
+constexpr size_t kChunkBytes = size_t{4} << 20;
+
+// The states of one node, with one more slot where states are spilled.
+using Replicas = std::array<Replica, kReplicatedSlots + 1>;
+
+Replica Newest(const std::vector<Replicas>& of_ranks) {
+  Replica newest;
+  for (const Replicas& replicas : of_ranks) {
+    newest = std::max(newest, *std::max_element(replicas.begin(), replicas.end()));
+  }
+  return newest;
+}
+
+// Returns the first rank that has the state; nullopt if all have it.
+std::optional<int> OwnerIfSomeLack(const std::vector<Replicas>& of_ranks, const Replica& wanted) {
+  const auto has = [&wanted](const Replicas& replicas) {
+    return std::find(replicas.begin(), replicas.end(), wanted) != replicas.end();
+  };
+  if (std::all_of(of_ranks.begin(), of_ranks.end(), has)) return std::nullopt;
+  return static_cast<int>(std::find_if(of_ranks.begin(), of_ranks.end(), has) - of_ranks.begin());
+}
+
+uint64_t GenerationOf(const Replica& replica) { return static_cast<uint64_t>(replica.generation); }
+
+}  // namespace
+
+ReplicatedMemory::ReplicatedMemory(Worker& worker, const MemoryCheckpointOptions& options)
+    : NodeMemory(worker, options,
+                 {kReplicatedName, kReplicatedSlots, 0, 1, worker.place().local_rank == 0,
+                  worker.rank() == 0}) {}
+
+Result<NodeMemory::Found> ReplicatedMemory::Find(Communicator& communicator) {
+  Replicas own;
+  size_t next = 0;
+  for (const SavedStep& saved : slots().Complete()) {
+    own[next++] = {static_cast<int64_t>(saved.generation), saved.step};
+  }
+  const size_t fields = own.size() * kReplicaFields;
+  std::vector<Replicas> all(worker().world_size());
+  RETURN_IF_ERROR(
+      WaitOrAbort(communicator,
+                  communicator.AllGather({own.data(), fields, DataType::kInt64},
+                                         {all.data(), all.size() * fields, DataType::kInt64}),
+                  options().timeout));
+  const Replica newest = Newest(all);
+  if (newest.step == kNoStep) return Found();
+  if (const std::optional<int> owner = OwnerIfSomeLack(all, newest)) {
+    RETURN_IF_ERROR(Share(communicator, newest, *owner));
+  }
+  const std::optional<SavedStep> saved = slots().Find(newest.step, GenerationOf(newest));
+  if (!saved.has_value()) return InternalError(absl::StrCat("step ", newest.step, " is gone"));
+  return Found{newest.step, slots().Path(saved->slot)};
+}
+
+Status ReplicatedMemory::Share(Communicator& communicator, const Replica& replica, int from) {
+  const Status status = Broadcast(communicator, replica, from);
+  // Otherwise the other ranks would wait for this one.
+  if (!status.ok()) communicator.Abort();
+  return status;
+}
+
+Status ReplicatedMemory::Broadcast(Communicator& communicator, const Replica& replica, int from) {
+  const std::optional<SavedStep> saved = slots().Find(replica.step, GenerationOf(replica));
+  int64_t bytes = saved.has_value() ? static_cast<int64_t>(saved->bytes) : 0;
+  RETURN_IF_ERROR(WaitOrAbort(communicator,
+                              communicator.Broadcast({&bytes, 1, DataType::kInt64}, from),
+                              options().timeout));
+  const bool keeps = kept().writes && !saved.has_value();
+  std::optional<MappedFile> given;
+  std::vector<char> scratch;
+  char* room = nullptr;
+  if (worker().rank() == from) {
+    // This mapping is read-only. The root of a broadcast only reads it.
+    ASSIGN_OR_RETURN(given, MapState(slots().Path(saved->slot), saved->bytes));
+    room = given->data() + kStateOffset;
+  } else if (keeps) {
+    ASSIGN_OR_RETURN(room, slots().Begin(static_cast<size_t>(bytes)));
+  } else {
+    scratch.resize(std::min(kChunkBytes, static_cast<size_t>(bytes)));
+  }
+  for (size_t done = 0; done < static_cast<size_t>(bytes); done += kChunkBytes) {
+    const size_t size = std::min(kChunkBytes, static_cast<size_t>(bytes) - done);
+    char* const chunk = room == nullptr ? scratch.data() : room + done;
+    RETURN_IF_ERROR(WaitOrAbort(communicator,
+                                communicator.Broadcast({chunk, size, DataType::kUint8}, from),
+                                options().timeout));
+  }
+  // The copy is saved under the owner's generation, so that all copies count as one state later.
+  if (keeps) RETURN_IF_ERROR(CommitToSlots(replica.step, GenerationOf(replica)));
+  return WaitOrAbort(communicator, communicator.Barrier(), options().timeout);
+}
+
+namespace {
+
+std::string KeyOf(const std::string& call, int rank) { return absl::StrCat(call, "/", rank); }
+
+}  // namespace
+
+std::string AbsentRanks(Worker& worker, const std::string& call) {
+  std::vector<std::string> first;
+  size_t total = 0;
+  for (int rank = 0; rank < worker.world_size(); ++rank) {
+    if (rank == worker.rank()) continue;
+    if (worker.Get(KeyOf(call, rank), std::chrono::nanoseconds(0)).ok()) {
+      // Only the lowest rank in the call asks for all ranks; the others stop at the first lower
+      // rank.
+      if (rank < worker.rank()) return "";
+      continue;
+    }
+    ++total;
+    if (first.size() < kFirstFew) first.push_back(absl::StrCat(rank));
+  }
+  if (total == 0) return "";
+  return absl::StrCat(total == 1 ? "rank " : "ranks ", FirstFew(first, total));
+}
+
+AbsenceNotice::AbsenceNotice(Worker& worker, const std::string& call, AbsenceNoticeOptions options)
+    : worker_(worker), call_(call), options_(std::move(options)) {
+  if (worker.world_size() == 1) return;
+  if (!worker.Set(KeyOf(call, worker.rank()), "here").ok()) return;
+  watching_ = std::thread([this] { Watch(); });
+}
+
+AbsenceNotice::~AbsenceNotice() {
+  over_.Notify();
+  if (watching_.joinable()) watching_.join();
+}
+
+void AbsenceNotice::Watch() {
+  std::chrono::milliseconds wait = options_.first;
+  while (!over_.WaitForNotificationWithTimeout(absl::FromChrono(wait))) {
+    const std::string absent = AbsentRanks(worker_, call_);
+    // All ranks may have come meanwhile.
+    if (!absent.empty() && !over_.HasBeenNotified()) options_.say(absent);
+    wait = options_.every;
+  }
 }
 
 }  // namespace cadre::memory

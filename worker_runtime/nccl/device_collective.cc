@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "worker_runtime/cuda/device.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
 namespace cadre::nccl {
@@ -33,7 +34,7 @@ class DeviceCollective : public DeviceOperation {
     return done_->Record(stream_);
   }
 
-  Result<Stage> Look() override {
+  Result<Stage> Poll() override {
     ASSIGN_OR_RETURN(const bool is_done, done_->Happened());
     if (is_done) return Stage::kDone;
     ASSIGN_OR_RETURN(const bool has_started, started_->Happened());
@@ -55,7 +56,7 @@ class HostOperation : public DeviceOperation {
  public:
   explicit HostOperation(std::function<Status(MonoTime)> body) : body_(std::move(body)) {}
   Status Start(MonoTime deadline) override { return body_(deadline); }
-  Result<Stage> Look() override { return Stage::kDone; }
+  Result<Stage> Poll() override { return Stage::kDone; }
   std::chrono::nanoseconds duration() const override { return std::chrono::nanoseconds(0); }
 
  private:
@@ -76,7 +77,7 @@ ncclRedOp_t BuiltIn(ReduceOp op) {
   return ncclSum;
 }
 
-// `factor` in the bytes of an element.
+// Writes `factor` as an element of `type`.
 void WriteScalar(DataType type, double factor, void* bytes) {
   const float narrow = static_cast<float>(factor);
   if (type == DataType::kFloat64) {
@@ -88,11 +89,12 @@ void WriteScalar(DataType type, double factor, void* bytes) {
   }
 }
 
-// Before this version NCCL leaves out the last elements of what one rank multiplies.
+// Before this version NCCL omits the last elements of what a single rank multiplies.
 constexpr int kMultipliesAllFrom = 22907;
 
-// How many it does: its blocks take shares that are rounded down (src/device/onerank.cu in 2.19 to
-// 2.29.2). What is left, fewer than there are blocks, is one block's.
+// Returns how many elements NCCL multiplies: its blocks take shares that are rounded down
+// (src/device/onerank.cu in 2.19 to 2.29.2). The rest is smaller than the number of blocks, so one
+// block handles it.
 size_t MultipliedByOneRank(DataType type, size_t count) {
   constexpr size_t kPackBytes = 16, kBlockBytes = 16 << 10, kMaxBlocks = 32;
   const size_t pack = kPackBytes / SizeOf(type);
@@ -137,7 +139,8 @@ ncclDataType_t NcclType(DataType type) {
 Status NcclReduction::Check(const Reduction& reduction) {
   const bool is_sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
   if (is_sum || reduction.premultiply == 1) return OkStatus();
-  return UnimplementedError("NCCL multiplies before a sum or average only");
+  return UnimplementedError(
+      "with NCCL, a factor before the reduction (premultiply) works only with sum and average");
 }
 
 ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
@@ -158,7 +161,8 @@ ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
                                                         ncclScalarHostImmediate, communicator);
   if (created != ncclSuccess) return created;
   const ncclResult_t result = call(made);
-  // NCCL copies the operation into what it queues, so it may go as soon as the call has returned.
+  // NCCL copies the operation into what it queues, so it may be destroyed once the call has
+  // returned.
   api.RedOpDestroy(made, communicator);
   return result;
 }
@@ -173,7 +177,7 @@ ncclResult_t NcclReduction::Over(const NcclApi& api, ncclComm_t communicator,
     return With(api, communicator, reduction, type,
                 [&](ncclRedOp_t op) { return call(op, 0, count); });
   }
-  // An average of one rank is its sum, which is copied; NCCL would multiply by 1.
+  // An average of one rank is its sum, which NCCL copies; for an average it would multiply by 1.
   const Reduction own = {reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op,
                          reduction.premultiply};
   const bool multiplies = own.premultiply != 1 && api.version < kMultipliesAllFrom;
@@ -197,6 +201,94 @@ Result<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
 
 std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<Status(MonoTime)> body) {
   return std::make_unique<HostOperation>(std::move(body));
+}
+
+namespace {
+
+Result<std::shared_ptr<void>> Allocate(const NcclApi& api, size_t bytes) {
+  void* data = nullptr;
+  if (api.MemAlloc != nullptr && api.MemFree != nullptr &&
+      api.MemAlloc(&data, bytes) == ncclSuccess) {
+    return std::shared_ptr<void>(data, [&api](void* memory) { api.MemFree(memory); });
+  }
+  // ncclMemAlloc() needs more of the driver than cudaMalloc() does, so the latter may still work.
+  // If not, its error shows the cause.
+  return cuda::AllocateOnCudaDevice(bytes);
+}
+
+// Deregisters the memory with NCCL before it is freed.
+class Registered {
+ public:
+  Registered(std::shared_ptr<NcclHandle> handle, std::shared_ptr<void> memory, void* registration)
+      : handle_(std::move(handle)), memory_(std::move(memory)), registration_(registration) {}
+  ~Registered() { handle_->Deregister(registration_); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+ private:
+  const std::shared_ptr<NcclHandle> handle_;
+  const std::shared_ptr<void> memory_;
+  void* const registration_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle> handle, size_t bytes,
+                                              MonoTime deadline) {
+  const size_t size = std::max<size_t>(bytes, 1);
+  Result<std::shared_ptr<void>> memory = Allocate(handle->api(), size);
+  if (!memory.ok()) return memory;
+  const Result<void*> registration = handle->Register(memory->get(), size, deadline);
+  // Unregistered memory works too, with a copy.
+  if (!registration.ok()) return memory;
+  void* const data = memory->get();
+  auto owner = std::make_shared<Registered>(std::move(handle), *std::move(memory), *registration);
+  return std::shared_ptr<void>(std::move(owner), data);
+}
+
+namespace {
+
+// Calls `call`, in a group, with the rank, the address and the element count of each part that is
+// not empty.
+template <typename Call>
+ncclResult_t ForEachPart(const NcclApi& api, const VaryingParts& parts, const Call& call) {
+  return InGroup(api, [&] {
+    ncclResult_t result = ncclSuccess;
+    char* place = static_cast<char*>(parts.whole.data);
+    for (size_t rank = 0; rank < parts.counts.size() && IsTaken(result); ++rank) {
+      const size_t count = parts.counts[rank];
+      if (count > 0) result = call(static_cast<int>(rank), place, count);
+      place += count * SizeOf(parts.whole.type);
+    }
+    return result;
+  });
+}
+
+}  // namespace
+
+bool AreEqual(Span<const size_t> counts) {
+  return std::all_of(counts.begin(), counts.end(),
+                     [&counts](size_t count) { return count == *counts.begin(); });
+}
+
+ncclResult_t AllGatherParts(const NcclApi& api, ncclComm_t communicator, const VaryingParts& parts,
+                            cuda::CudaStreamHandle stream) {
+  return ForEachPart(api, parts, [&](int root, char* place, size_t count) {
+    const void* const source = root == parts.rank ? parts.own.data : place;
+    return api.Broadcast(source, place, count, NcclType(parts.whole.type), root, communicator,
+                         static_cast<cudaStream_t>(stream));
+  });
+}
+
+ncclResult_t ReduceScatterParts(const NcclApi& api, ncclComm_t communicator,
+                                const VaryingParts& parts, ncclRedOp_t op,
+                                cuda::CudaStreamHandle stream) {
+  return ForEachPart(api, parts, [&](int root, char* place, size_t count) {
+    // NCCL writes the result only on the root.
+    void* const result = root == parts.rank ? parts.own.data : place;
+    return api.Reduce(place, result, count, NcclType(parts.whole.type), op, root, communicator,
+                      static_cast<cudaStream_t>(stream));
+  });
 }
 
 }  // namespace cadre::nccl

@@ -1,11 +1,13 @@
 #include "worker_runtime/nccl/nccl_api.h"
 
+#include <dlfcn.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "worker_runtime/nccl/nccl_library.h"
+#include "worker_runtime/cuda/cuda_api.h"
 
 namespace cadre::nccl {
 
@@ -14,7 +16,7 @@ Status NcclUnavailable() {
 }
 
 std::string NcclVersionText(int version) {
-  // Until 2.8 the major version was worth 1000.
+  // Up to 2.8 the major version was multiplied by 1000.
   const int major = version < 10000 ? version / 1000 : version / 10000;
   const int rest = version < 10000 ? version % 1000 : version % 10000;
   return absl::StrCat(major, ".", rest / 100, ".", rest % 100);
@@ -24,48 +26,48 @@ std::string NcclVersionText(int version) {
 namespace {
 
 template <typename F>
-Status Need(const char* name, F* function) {
+Status LoadRequired(const char* name, F* function) {
   ASSIGN_OR_RETURN(void* const address, NcclFunction(name));
   *function = reinterpret_cast<F>(address);
   return OkStatus();
 }
 
 template <typename F>
-void Want(const char* name, F* function) {
+void LoadOptional(const char* name, F* function) {
   const Result<void*> address = NcclFunction(name);
   if (address.ok()) *function = reinterpret_cast<F>(*address);
 }
 
 Status Fill(NcclApi* api) {
   decltype(&ncclGetVersion) get_version = nullptr;
-  RETURN_IF_ERROR(Need("ncclGetVersion", &get_version));
+  RETURN_IF_ERROR(LoadRequired("ncclGetVersion", &get_version));
   get_version(&api->version);
-  RETURN_IF_ERROR(Need("ncclGetErrorString", &api->GetErrorString));
-  RETURN_IF_ERROR(Need("ncclCommInitRankConfig", &api->CommInitRankConfig));
-  RETURN_IF_ERROR(Need("ncclCommGetAsyncError", &api->CommGetAsyncError));
-  RETURN_IF_ERROR(Need("ncclCommFinalize", &api->CommFinalize));
-  RETURN_IF_ERROR(Need("ncclCommDestroy", &api->CommDestroy));
-  RETURN_IF_ERROR(Need("ncclCommAbort", &api->CommAbort));
-  RETURN_IF_ERROR(Need("ncclCommCount", &api->CommCount));
-  RETURN_IF_ERROR(Need("ncclCommUserRank", &api->CommUserRank));
-  RETURN_IF_ERROR(Need("ncclAllReduce", &api->AllReduce));
-  RETURN_IF_ERROR(Need("ncclReduce", &api->Reduce));
-  RETURN_IF_ERROR(Need("ncclReduceScatter", &api->ReduceScatter));
-  RETURN_IF_ERROR(Need("ncclBroadcast", &api->Broadcast));
-  RETURN_IF_ERROR(Need("ncclAllGather", &api->AllGather));
-  RETURN_IF_ERROR(Need("ncclSend", &api->Send));
-  RETURN_IF_ERROR(Need("ncclRecv", &api->Recv));
-  RETURN_IF_ERROR(Need("ncclGroupStart", &api->GroupStart));
-  RETURN_IF_ERROR(Need("ncclGroupEnd", &api->GroupEnd));
-  RETURN_IF_ERROR(Need("ncclRedOpCreatePreMulSum", &api->RedOpCreatePreMulSum));
-  RETURN_IF_ERROR(Need("ncclRedOpDestroy", &api->RedOpDestroy));
-  Want("ncclGetLastError", &api->GetLastError);
-  Want("ncclCommSplit", &api->CommSplit);
-  Want("ncclMemAlloc", &api->MemAlloc);
-  Want("ncclMemFree", &api->MemFree);
-  Want("ncclCommRegister", &api->CommRegister);
-  Want("ncclCommDeregister", &api->CommDeregister);
-  Want("ncclCommInitRankScalable", &api->CommInitRankScalable);
+  RETURN_IF_ERROR(LoadRequired("ncclGetErrorString", &api->GetErrorString));
+  RETURN_IF_ERROR(LoadRequired("ncclCommInitRankConfig", &api->CommInitRankConfig));
+  RETURN_IF_ERROR(LoadRequired("ncclCommGetAsyncError", &api->CommGetAsyncError));
+  RETURN_IF_ERROR(LoadRequired("ncclCommFinalize", &api->CommFinalize));
+  RETURN_IF_ERROR(LoadRequired("ncclCommDestroy", &api->CommDestroy));
+  RETURN_IF_ERROR(LoadRequired("ncclCommAbort", &api->CommAbort));
+  RETURN_IF_ERROR(LoadRequired("ncclCommCount", &api->CommCount));
+  RETURN_IF_ERROR(LoadRequired("ncclCommUserRank", &api->CommUserRank));
+  RETURN_IF_ERROR(LoadRequired("ncclAllReduce", &api->AllReduce));
+  RETURN_IF_ERROR(LoadRequired("ncclReduce", &api->Reduce));
+  RETURN_IF_ERROR(LoadRequired("ncclReduceScatter", &api->ReduceScatter));
+  RETURN_IF_ERROR(LoadRequired("ncclBroadcast", &api->Broadcast));
+  RETURN_IF_ERROR(LoadRequired("ncclAllGather", &api->AllGather));
+  RETURN_IF_ERROR(LoadRequired("ncclSend", &api->Send));
+  RETURN_IF_ERROR(LoadRequired("ncclRecv", &api->Recv));
+  RETURN_IF_ERROR(LoadRequired("ncclGroupStart", &api->GroupStart));
+  RETURN_IF_ERROR(LoadRequired("ncclGroupEnd", &api->GroupEnd));
+  RETURN_IF_ERROR(LoadRequired("ncclRedOpCreatePreMulSum", &api->RedOpCreatePreMulSum));
+  RETURN_IF_ERROR(LoadRequired("ncclRedOpDestroy", &api->RedOpDestroy));
+  LoadOptional("ncclGetLastError", &api->GetLastError);
+  LoadOptional("ncclCommSplit", &api->CommSplit);
+  LoadOptional("ncclMemAlloc", &api->MemAlloc);
+  LoadOptional("ncclMemFree", &api->MemFree);
+  LoadOptional("ncclCommRegister", &api->CommRegister);
+  LoadOptional("ncclCommDeregister", &api->CommDeregister);
+  LoadOptional("ncclCommInitRankScalable", &api->CommInitRankScalable);
   return OkStatus();
 }
 
@@ -113,5 +115,14 @@ Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicat
 }
 
 #endif  // CADRE_WITH_NCCL
+
+Result<void*> NcclFunction(const char* name) {
+  static const auto* const library =
+      new Result<void*>(cuda::OpenVendorLibrary({"NCCL", "CADRE_NCCL_LIBRARY", {"libnccl.so.2"}}));
+  if (!library->ok()) return library->status();
+  void* const function = dlsym(**library, name);
+  if (function != nullptr) return function;
+  return NotFoundError(absl::StrCat("the NCCL that is installed has no ", name));
+}
 
 }  // namespace cadre::nccl

@@ -1,6 +1,5 @@
-// NCCL's functions as a table, filled from the library that is loaded at run time. Only for files
-// of this folder: with CADRE_WITH_NCCL undefined (no nccl.h of 2.14 or newer when this was built)
-// there is only NcclUnavailable(). Thread safe.
+// NCCL, loaded at run time: its functions as a table. Where CADRE_WITH_NCCL is undefined (no nccl.h
+// of 2.14 or newer at build time) there is no table. Thread safe.
 #ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_API_H_
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_API_H_
 
@@ -19,10 +18,15 @@
 
 namespace cadre::nccl {
 
-// UNIMPLEMENTED: why this program has no NCCL in it.
+// Returns the address of one of NCCL's functions. NOT_FOUND: there is no library, or it is too old
+// to have the function. The library is loaded once and stays loaded: the one that
+// CADRE_NCCL_LIBRARY names, otherwise the one that OpenVendorLibrary() (cuda/cuda_api.h) finds.
+Result<void*> NcclFunction(const char* name);
+
+// Returns UNIMPLEMENTED with the reason why this program was built without NCCL.
 Status NcclUnavailable();
 
-// 22809 is "2.28.9", 2708 is "2.7.8".
+// Returns "2.28.9" for 22809 and "2.7.8" for 2708.
 std::string NcclVersionText(int version);
 
 #ifdef CADRE_WITH_NCCL
@@ -50,7 +54,8 @@ struct NcclApi {
   decltype(&ncclRedOpCreatePreMulSum) RedOpCreatePreMulSum = nullptr;
   decltype(&ncclRedOpDestroy) RedOpDestroy = nullptr;
 
-  // Null where the library is older than they are. Written out, because the header may be too.
+  // Null if the library is too old. The types are spelled out because the header may be too old,
+  // too.
   const char* (*GetLastError)(ncclComm_t) = nullptr;                                      // 2.13
   ncclResult_t (*CommSplit)(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) = nullptr;  // 2.18
   ncclResult_t (*MemAlloc)(void**, size_t) = nullptr;                                     // 2.19
@@ -61,15 +66,15 @@ struct NcclApi {
                                        ncclConfig_t*) = nullptr;
 };
 
-// Loaded once. NOT_FOUND: no library, saying where it was looked for, or one older than 2.14,
-// saying which function it lacks.
+// Loads the library once. NOT_FOUND: there is no library (the text says where it was searched for),
+// or it is older than 2.14 (the text says which function it lacks).
 Result<const NcclApi*> LoadNcclApi();
 
-// OK, or "WHAT: NCCL's words: NCCL's last error". `communicator` may be null. Not for
-// ncclInProgress.
+// Returns OK, or an error "WHAT: NCCL's words: NCCL's last error". `communicator` may be null.
+// `result` must not be ncclInProgress.
 //   UNAVAILABLE          a peer or the network failed
-//   INVALID_ARGUMENT, FAILED_PRECONDITION  what NCCL calls invalid argument and usage
-//   INTERNAL             CUDA failed, or NCCL itself
+//   INVALID_ARGUMENT, FAILED_PRECONDITION  NCCL's invalid argument and invalid usage
+//   INTERNAL             CUDA or NCCL itself failed
 Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicator,
                   absl::string_view what);
 

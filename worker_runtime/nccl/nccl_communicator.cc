@@ -1,26 +1,33 @@
 #include "worker_runtime/nccl/nccl_communicator.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "cadre/nccl/connect.h"
+#include "cadre/nccl/unique_id.h"
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/nccl/device_collective.h"
-#include "worker_runtime/nccl/device_memory.h"
 #include "worker_runtime/nccl/nccl_api.h"
-#include "worker_runtime/nccl/nccl_backend.h"
 #include "worker_runtime/nccl/nccl_handle.h"
 #include "worker_runtime/nccl/progress_thread.h"
-#include "worker_runtime/nccl/varying_parts.h"
+#include "worker_runtime/nccl/root_ids.h"
 
 namespace cadre::nccl {
-
 #ifdef CADRE_WITH_NCCL
 namespace {
 
@@ -74,21 +81,21 @@ class NcclBackend : public NcclCommunicator {
   VaryingParts Parts(Buffer own, Buffer whole, Span<const size_t> counts) const {
     return {own, whole, std::vector<size_t>(counts.begin(), counts.end()), rank()};
   }
-  // `call` is null where there is nothing to send.
+  // `call` is null if there is nothing to send.
   std::shared_ptr<Work> Start(const Status& check, std::string what, Call call);
   std::shared_ptr<Work> Fail(const Status& status, absl::string_view what);
-  // Lowers the flag to the least of all ranks'.
+  // Returns true if `agrees` is true on all ranks.
   Result<bool> AllAgree(bool agrees);
 
   const std::shared_ptr<NcclHandle> handle_;
   const NcclOptions options_;
-  // Null: it runs on the caller's.
+  // Null if operations run on the caller's stream.
   const std::unique_ptr<cuda::CudaStream> own_stream_;
   const cuda::CudaStreamHandle stream_;
-  // An int32 on the GPU, for what only has to meet.
+  // An int32 on the GPU, for barriers.
   const std::shared_ptr<void> word_;
   absl::Mutex agreement_mutex_;
-  // Last, so that it stops first.
+  // This is the last member, so it stops first.
   ProgressThread progress_;
 };
 
@@ -96,7 +103,7 @@ ProgressOptions NcclBackend::ProgressOptionsFor() {
   ProgressOptions options;
   options.timeout = options_.timeout;
   options.where = absl::StrCat(" on communicator \"", options_.name, "\"");
-  // The thread's device stays as it is set here.
+  // The device that is set here stays current on the thread.
   options.begin = [this] { cuda::SetCudaDevice(handle_->place().device).IgnoreError(); };
   options.check_health = [this] { return handle_->CheckHealth(); };
   options.quiesce = [this] { handle_->Abort(kAbortWait).IgnoreError(); };
@@ -191,7 +198,7 @@ std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Re
       return api.ReduceScatter(At(input, first), At(output, first), count, NcclType(output.type),
                                op, own, static_cast<cudaStream_t>(stream()));
     };
-    // With several ranks it is called once, with the whole.
+    // With several ranks `call` is made once, for all elements.
     return NcclReduction::Over(api, own, reduction, input.type, output.count, call);
   };
   return Start(
@@ -282,7 +289,7 @@ std::shared_ptr<Work> NcclBackend::Receive(Buffer buffer, int from, int tag) {
 }
 
 Result<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int key) {
-  // Outlives this call should it end early.
+  // Shared with the operation, which may still run when this call returns early.
   auto child = std::make_shared<std::shared_ptr<NcclHandle>>();
   const auto work = progress_.Enqueue(
       absl::StrCat("split by color ", color),
@@ -302,7 +309,7 @@ Result<bool> NcclBackend::AllAgree(bool agrees) {
   absl::MutexLock lock(&agreement_mutex_);
   int32_t flag = agrees ? 1 : 0;
   auto word = cuda::AllocateOnCudaDevice(sizeof(flag));
-  // Without these bytes this rank cannot even say so; the others run into the deadline.
+  // Without these bytes this rank cannot take part in the reduction; the others reach the deadline.
   RETURN_IF_ERROR(word.status());
   RETURN_IF_ERROR(cuda::CopyToCudaDevice(word->get(), &flag, sizeof(flag), stream()));
   const Buffer buffer = {word->get(), 1, DataType::kInt32};
@@ -328,18 +335,242 @@ Result<std::shared_ptr<void>> NcclBackend::AllocateBuffer(size_t bytes) {
 }
 
 void NcclBackend::Abort() {
-  // Whoever fails it first lets the thread out of NCCL; afterwards it is not in there.
+  // The first failure makes the thread leave NCCL; after that it does not enter it again.
   if (progress_.status().ok()) handle_->Interrupt();
   progress_.Fail(AbortedError(absl::StrCat("communicator \"", options_.name, "\" was aborted")));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<NcclCommunicator>> MakeNcclCommunicator(std::shared_ptr<NcclHandle> handle,
-                                                               const NcclOptions& options) {
+#endif  // CADRE_WITH_NCCL
+
+// How ranks form a communicator: through a worker's store, by an id that they have, or over a
+// communicator of the host.
+
+#ifdef CADRE_WITH_NCCL
+namespace {
+
+// Returns this rank's GPU, or the reason why it has none.
+Result<int> ChooseDevice(const Worker& worker, const NcclOptions& options) {
+  ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
+  const int device = options.device >= 0 ? options.device : worker.place().local_rank;
+  if (device < devices) return device;
+  return FailedPreconditionError(absl::StrCat("local rank ", worker.place().local_rank,
+                                              " needs GPU ", device, ", but only ", devices,
+                                              " are visible; start no more workers than GPUs"));
+}
+
+Result<std::unique_ptr<NcclCommunicator>> Form(const NcclApi& api, const NcclHandle::Place& place,
+                                               const std::vector<std::string>& ids,
+                                               MonoTime deadline,
+                                               const NcclHandle::PeriodicCheck& look,
+                                               const NcclOptions& options) {
+  const cuda::CudaDeviceScope scope(place.device);
+  RETURN_IF_ERROR(scope.status());
+  ASSIGN_OR_RETURN(auto handle, NcclHandle::Form(api, place, ids, deadline, look));
   return NcclBackend::Create(std::move(handle), options);
 }
 
-#endif  // CADRE_WITH_NCCL
+Result<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const NcclOptions& options,
+                                               MonoTime deadline, Formation* formation) {
+  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
+  NcclHandle::Place place;
+  place.rank = worker.rank();
+  place.size = worker.world_size();
+  ASSIGN_OR_RETURN(place.device, ChooseDevice(worker, options));
+  const int roots = RootCount(place.size, api->CommInitRankScalable != nullptr);
+  ASSIGN_OR_RETURN(const auto ids, formation->ShareIds(roots, deadline));
+  return Form(
+      *api, place, ids, deadline, [&] { return formation->CheckForFailure(); }, options);
+}
+
+// Returns the GPU that the options name, or otherwise the current one.
+Result<int> DeviceOf(const NcclOptions& options) {
+  ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
+  int device = options.device;
+  if (device < 0) {
+    ASSIGN_OR_RETURN(device, cuda::CurrentCudaDevice());
+  }
+  if (device < devices) return device;
+  return FailedPreconditionError(
+      absl::StrCat("there is no GPU ", device, ": ", devices, " are visible"));
+}
+
+Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const std::vector<std::string>& ids, int rank,
+                                                    int size, const NcclOptions& options) {
+  const MonoTime deadline = MonoNow() + options.timeout;
+  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
+  ASSIGN_OR_RETURN(const int device, DeviceOf(options));
+  return Form(*api, {rank, size, device}, ids, deadline, nullptr, options);
+}
+
+// Returns the kernel's boot id, which all containers of a machine share. NCCL_HOSTID overrides it,
+// as it does in NCCL.
+std::string MachineId() {
+  const char* const variable = std::getenv("NCCL_HOSTID");
+  if (variable != nullptr) return variable;
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+// Makes this rank's message for forming a communicator over `host`.
+NcclOffer MakeOffer(const Communicator& host, const NcclOptions& options) {
+  NcclOffer offer;
+  const auto make = [&]() -> Status {
+    ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
+    ASSIGN_OR_RETURN(const int device, DeviceOf(options));
+    ASSIGN_OR_RETURN(const std::string bus, cuda::CudaBusId(device));
+    offer.gpu = absl::StrCat(MachineId(), " ", bus);
+    const int roots = RootCount(host.size(), api->CommInitRankScalable != nullptr);
+    if (!RankHasRoot(host.rank(), host.size(), roots)) return OkStatus();
+    ASSIGN_OR_RETURN(offer.id, MintNcclUniqueId());
+    return OkStatus();
+  };
+  offer.status = make();
+  return offer;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const NcclOptions& options) {
+  const MonoTime deadline = MonoNow() + options.timeout;
+  ASSIGN_OR_RETURN(Formation formation, Formation::Begin(worker, options.name));
+  auto communicator = Join(worker, options, deadline, &formation);
+  if (communicator.ok()) return communicator;
+  formation.ReportFailure(communicator.status());
+  return Status(communicator.status().code(),
+                absl::StrCat("connecting communicator \"", options.name, "\" as rank ",
+                             worker.rank(), ": ", communicator.status().message()));
+}
+
+#else
+namespace {
+
+Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const std::vector<std::string>&, int, int,
+                                                    const NcclOptions&) {
+  return NcclUnavailable();
+}
+
+NcclOffer MakeOffer(const Communicator&, const NcclOptions&) { return {NcclUnavailable(), "", ""}; }
+
+}  // namespace
+
+Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker&, const NcclOptions&) {
+  return NcclUnavailable();
+}
+
+#endif
+
+Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank, int size,
+                                                  const NcclOptions& options) {
+  if (id.size() != kNcclUniqueIdBytes) {
+    return InvalidArgumentError(
+        absl::StrCat("an NCCL id has ", kNcclUniqueIdBytes, " bytes, not ", id.size()));
+  }
+  if (rank < 0 || rank >= size) {
+    return InvalidArgumentError(
+        absl::StrCat("rank ", rank, " of ", size, " connects by an NCCL id"));
+  }
+  Result<std::unique_ptr<NcclCommunicator>> joined =
+      JoinByIds({std::string(id)}, rank, size, options);
+  if (joined.ok()) return std::unique_ptr<Communicator>(*std::move(joined));
+  return Status(joined.status().code(),
+                absl::StrCat("connecting communicator \"", options.name, "\" as rank ", rank,
+                             " of ", size, ": ", joined.status().message()));
+}
+
+namespace {
+
+// Returns all ranks' messages, concatenated.
+Result<std::string> Exchange(Communicator& host, std::string message,
+                             std::chrono::nanoseconds timeout) {
+  std::string all(message.size() * static_cast<size_t>(host.size()), '\0');
+  const Buffer own = {message.data(), message.size(), DataType::kUint8};
+  const Buffer gathered = {all.data(), all.size(), DataType::kUint8};
+  RETURN_IF_ERROR(WaitOrAbort(host, host.AllGather(own, gathered), timeout));
+  return all;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> ConnectNccl(Communicator& host, const NcclOptions& options) {
+  const auto told = [&](const Status& status) {
+    return Status(status.code(), absl::StrCat("connecting communicator \"", options.name,
+                                              "\" by NCCL: ", status.message()));
+  };
+  const auto offers = Exchange(host, WriteNcclOffer(MakeOffer(host, options)), options.timeout);
+  if (!offers.ok()) return told(offers.status());
+  const auto ids = AgreeOnNcclIds(*offers);
+  if (!ids.ok()) return told(ids.status());
+  Result<std::unique_ptr<NcclCommunicator>> joined =
+      JoinByIds(*ids, host.rank(), host.size(), options);
+  // If one rank could not join, the others must not keep a communicator in which it does not
+  // answer.
+  const NcclOffer outcome{joined.status(), "", ""};
+  // The timeout is doubled because another rank may have waited its whole timeout in NCCL.
+  const auto outcomes = Exchange(host, WriteNcclOffer(outcome), 2 * options.timeout);
+  if (!outcomes.ok()) return told(outcomes.status());
+  const Status all = AgreeOnNcclIds(*outcomes).status();
+  if (!all.ok()) return told(all);
+  return std::unique_ptr<Communicator>(*std::move(joined));
+}
+
+namespace {
+
+// The id, or padding, comes first because it may contain any byte; then "CODE\nGPU\nMESSAGE".
+constexpr char kWithId = 'i';
+constexpr char kWithoutId = '-';
+constexpr size_t kTextBegins = 1 + kNcclUniqueIdBytes;
+
+Result<NcclOffer> ReadNcclOffer(absl::string_view message) {
+  NcclOffer offer;
+  if (message[0] == kWithId) offer.id = std::string(message.substr(1, kNcclUniqueIdBytes));
+  const absl::string_view padded = message.substr(kTextBegins);
+  const std::vector<std::string> fields =
+      absl::StrSplit(padded.substr(0, padded.find('\0')), absl::MaxSplits('\n', 2));
+  int code = 0;
+  if (fields.size() != 3 || !absl::SimpleAtoi(fields[0], &code)) {
+    return InternalError("a rank's offer for NCCL cannot be read");
+  }
+  offer.status = Status(static_cast<StatusCode>(code), fields[2]);
+  offer.gpu = fields[1];
+  return offer;
+}
+
+}  // namespace
+
+std::string WriteNcclOffer(const NcclOffer& offer) {
+  std::string message(1, offer.id.empty() ? kWithoutId : kWithId);
+  message += offer.id;
+  message.resize(kTextBegins);
+  absl::StrAppend(&message, static_cast<int>(offer.status.code()), "\n", offer.gpu, "\n",
+                  offer.status.message());
+  message.resize(kNcclOfferBytes - 1);
+  message.push_back('\0');
+  return message;
+}
+
+Result<std::vector<std::string>> AgreeOnNcclIds(const std::string& messages) {
+  std::vector<std::string> ids;
+  std::map<std::string, size_t> ranks;
+  Status shared;
+  for (size_t rank = 0; rank < messages.size() / kNcclOfferBytes; ++rank) {
+    ASSIGN_OR_RETURN(NcclOffer offer, ReadNcclOffer(absl::string_view(messages).substr(
+                                          rank * kNcclOfferBytes, kNcclOfferBytes)));
+    if (!offer.status.ok()) {
+      return Status(offer.status.code(), absl::StrCat("rank ", rank, ": ", offer.status.message()));
+    }
+    const auto [first, is_new] = ranks.emplace(offer.gpu, rank);
+    if (!is_new && !offer.gpu.empty()) {
+      shared.Update(FailedPreconditionError(absl::StrCat("ranks ", first->second, " and ", rank,
+                                                         " have the same GPU (", offer.gpu,
+                                                         "); NCCL needs one for each rank")));
+    }
+    if (!offer.id.empty()) ids.push_back(std::move(offer.id));
+  }
+  RETURN_IF_ERROR(shared);
+  return ids;
+}
 
 }  // namespace cadre::nccl

@@ -1,4 +1,4 @@
-// As much of the NCCL path as can be tested without a GPU: NCCL is loaded and called for real.
+// Tests as much of the NCCL path as is possible without a GPU: NCCL is really loaded and called.
 #include <stdlib.h>
 
 #include <chrono>

@@ -1,7 +1,5 @@
 #include "worker_runtime/nccl/nccl_handle.h"
 
-#ifdef CADRE_WITH_NCCL
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -17,12 +15,13 @@
 #include "worker_runtime/cuda/device.h"
 
 namespace cadre::nccl {
+#ifdef CADRE_WITH_NCCL
 namespace {
 
-// NCCL tells when it is ready only to who asks; the first answers come soon, others take seconds.
+// NCCL's readiness can only be polled. The first answers come soon, others take seconds.
 constexpr std::chrono::microseconds kFirstPoll(10);
 constexpr std::chrono::microseconds kLastPoll(1000);
-constexpr absl::Duration kLookInterval = absl::Seconds(1);
+constexpr absl::Duration kCheckInterval = absl::Seconds(1);
 
 ncclConfig_t NonBlocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -49,7 +48,8 @@ std::vector<ncclUniqueId> UniqueIds(const std::vector<std::string>& ids) {
 
 Result<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api, const Place& place,
                                                      const std::vector<std::string>& ids,
-                                                     MonoTime deadline, const Look& look) {
+                                                     MonoTime deadline,
+                                                     const PeriodicCheck& check) {
   std::vector<ncclUniqueId> unique_ids = UniqueIds(ids);
   if (unique_ids.empty()) return InvalidArgumentError("a communicator needs an id");
   if (unique_ids.size() > 1 && api.CommInitRankScalable == nullptr) {
@@ -68,7 +68,7 @@ Result<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api, const P
         api.CommInitRankScalable(&handle->communicator_, place.size, place.rank,
                                  static_cast<int>(unique_ids.size()), unique_ids.data(), &config);
   }
-  const Status status = handle->Settle(result, handle->communicator_, what, deadline, look);
+  const Status status = handle->Settle(result, handle->communicator_, what, deadline, check);
   if (status.ok()) return handle;
   handle->Abort(kAbortWait).IgnoreError();
   return status;
@@ -76,7 +76,7 @@ Result<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api, const P
 
 NcclHandle::~NcclHandle() {
   if (communicator_ == nullptr) return;
-  // Nobody shares it any more. Its end may take as long as a kernel needs to notice.
+  // No other thread uses the handle now. Aborting takes until running kernels notice it.
   std::thread([&api = api_, communicator = communicator_, device = place_.device] {
     const cuda::CudaDeviceScope scope(device);
     api.CommAbort(communicator);
@@ -97,18 +97,18 @@ void NcclHandle::Leave() {
 }
 
 Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator, absl::string_view what,
-                          MonoTime deadline, const Look& look) {
+                          MonoTime deadline, const PeriodicCheck& check) {
   std::chrono::microseconds pause = kFirstPoll;
-  MonoTime next_look = MonoNow() + kLookInterval;
+  MonoTime next_check = MonoNow() + kCheckInterval;
   while (result == ncclInProgress) {
     if (ending_) return Ended();
     const MonoTime now = MonoNow();
     if (now >= deadline) {
       return DeadlineExceededError(absl::StrCat(what, ": NCCL still waits for the other ranks"));
     }
-    if (look && now >= next_look) {
-      RETURN_IF_ERROR(look());
-      next_look = MonoNow() + kLookInterval;
+    if (check && now >= next_check) {
+      RETURN_IF_ERROR(check());
+      next_check = MonoNow() + kCheckInterval;
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLastPoll);
@@ -148,14 +148,14 @@ Result<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key, MonoTi
   constexpr absl::string_view kWhat = "ncclCommSplit";
   if (api_.CommSplit == nullptr) return Lacks(api_, "ncclCommSplit", "2.18");
   ncclConfig_t config = NonBlocking();
-  // NCCL writes the child from a thread of its own, before the parent is ready again. When that is
-  // not waited for, the place must stay: it is given up.
+  // NCCL writes the child from its own thread, before the parent is ready again. If the wait for
+  // that fails, the memory must stay valid, so it is leaked.
   auto place = std::make_unique<ncclComm_t>(nullptr);
   const Status made = Run(kWhat, deadline, [&](ncclComm_t parent) {
     // -1 is NCCL_SPLIT_NOCOLOR, which older headers lack.
     const ncclResult_t begun =
         api_.CommSplit(parent, color < 0 ? -1 : color, key, place.get(), &config);
-    // It says success while it goes on (2.28.9): the parent is to be asked.
+    // NCCL 2.28.9 returns success while it goes on, so the parent is polled.
     return begun == ncclSuccess ? ncclInProgress : begun;
   });
   if (!made.ok()) {
@@ -201,7 +201,8 @@ Status NcclHandle::Abort(absl::Duration wait) {
       abort_began_ = true;
       std::thread([self = shared_from_this()] {
         const cuda::CudaDeviceScope scope(self->place_.device);
-        // Whoever is inside sees ending_ and leaves; NCCL allows no second thread before.
+        // A thread that is inside sees ending_ and leaves. NCCL allows no second thread before
+        // that.
         if (!self->Enter(MonoTime::Never())) return;
         if (self->communicator_ != nullptr) self->api_.CommAbort(self->communicator_);
         self->communicator_ = nullptr;
@@ -237,6 +238,6 @@ void NcclHandle::Deregister(void* registration) {
   }).IgnoreError();
 }
 
-}  // namespace cadre::nccl
-
 #endif  // CADRE_WITH_NCCL
+
+}  // namespace cadre::nccl

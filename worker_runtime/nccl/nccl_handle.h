@@ -1,5 +1,5 @@
-// One ncclComm_t, non-blocking, with the rules that NCCL has for it: one thread inside at a time,
-// nothing new before the last call has settled, and an end that nobody waits for without bound.
+// One non-blocking ncclComm_t, used by NCCL's rules: only one thread is inside NCCL at a time, no
+// call is made before the last one has settled, and no caller waits for its end without a limit.
 // Thread safe. Only where CADRE_WITH_NCCL is defined.
 #ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_HANDLE_H_
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_HANDLE_H_
@@ -24,7 +24,7 @@
 
 namespace cadre::nccl {
 
-// How long whoever ends a communicator waits for it; afterwards a thread of its own goes on.
+// A caller that ends a communicator waits this long; after that a background thread goes on.
 constexpr absl::Duration kAbortWait = absl::Milliseconds(800);
 
 class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
@@ -34,15 +34,15 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
     int size = 1;
     int device = 0;
   };
-  // Asked about once a second while a communicator forms; an error ends that.
-  using Look = std::function<Status()>;
+  // Called about once a second while a communicator forms; an error ends that.
+  using PeriodicCheck = std::function<Status()>;
 
-  // Forms a communicator with the others that have `ids`, on the current device. `api` lives as
-  // long as the process.
+  // Forms a communicator, on the current device, with the other ranks that have the same `ids`.
+  // `api` must live as long as the process.
   static Result<std::shared_ptr<NcclHandle>> Form(const NcclApi& api, const Place& place,
                                                   const std::vector<std::string>& ids,
-                                                  MonoTime deadline, const Look& look);
-  // Ends the communicator without waiting for it.
+                                                  MonoTime deadline, const PeriodicCheck& check);
+  // Ends the communicator in the background, without waiting for it.
   ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
@@ -50,38 +50,40 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   const NcclApi& api() const { return api_; }
   const Place& place() const { return place_; }
 
-  // Calls `call` and waits until NCCL has taken it on. `what` names it in errors. ABORTED: the
-  // communicator has ended, or ends meanwhile.
+  // Makes `call` and waits until NCCL has accepted it. `what` names it in errors. ABORTED: the
+  // communicator has ended or is ending.
   Status Run(absl::string_view what, MonoTime deadline,
              const std::function<ncclResult_t(ncclComm_t)>& call);
-  // The status of ncclCommGetAsyncError; OK while another thread is inside, and after the end.
+  // Returns ncclCommGetAsyncError's status; OK while another thread is inside NCCL or after the
+  // end.
   Status CheckHealth();
 
-  // Null: `color` is negative. UNIMPLEMENTED: NCCL is older than 2.18.
+  // Returns null if `color` is negative. UNIMPLEMENTED: NCCL is older than 2.18.
   Result<std::shared_ptr<NcclHandle>> Split(int color, int key, MonoTime deadline);
 
-  // Makes Run() and the like, which another thread may be in, return. Abort() is to follow.
+  // Makes Run() and similar calls of another thread return. Abort() must follow.
   void Interrupt();
-  // Waits until all has reached its receivers, then ends the communicator; a peer that takes
-  // longer than `deadline` ends it too.
+  // Waits until all data has reached its receivers, then ends the communicator. If that takes
+  // longer than `deadline`, it is aborted.
   void Finish(MonoTime deadline);
-  // Ends the communicator; what runs on the device stops. DEADLINE_EXCEEDED: after `wait` a thread
-  // of its own goes on with it. Idempotent.
+  // Aborts the communicator, which stops what runs on the device. DEADLINE_EXCEEDED: it has not
+  // ended within `wait`, and a background thread goes on with it. Idempotent.
   Status Abort(absl::Duration wait);
 
-  // Of memory that `data` begins; a handle for Deregister.
+  // Registers a whole allocation that begins at `data`, and returns a handle for Deregister().
   Result<void*> Register(void* data, size_t bytes, MonoTime deadline);
   void Deregister(void* registration);
 
  private:
   NcclHandle(const NcclApi& api, const Place& place) : api_(api), place_(place) {}
 
-  // Waits until no other thread is inside NCCL; then only this one is, until Leave().
+  // Waits until no other thread is inside NCCL, and keeps others out until Leave(). Returns false
+  // if `deadline` passes first.
   bool Enter(MonoTime deadline);
   void Leave();
-  // Until `result`, or what the communicators say after it, is no longer "in progress".
+  // Waits until `result`, or the communicator's state after it, is no longer "in progress".
   Status Settle(ncclResult_t result, ncclComm_t communicator, absl::string_view what,
-                MonoTime deadline, const Look& look);
+                MonoTime deadline, const PeriodicCheck& check);
 
   const NcclApi& api_;
   Place place_;
@@ -92,7 +94,7 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool abort_began_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // By who is inside; null after the end.
+  // Only for the thread that is inside; null after the end.
   ncclComm_t communicator_ = nullptr;
 };
 

@@ -1,4 +1,5 @@
-// A machine without NCCL. A process loads the library once, so this is a test of its own.
+// Runs as on a machine without NCCL. It is a test of its own because a process loads the library
+// only once.
 #include <stdlib.h>
 
 #include <string>

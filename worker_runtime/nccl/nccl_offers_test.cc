@@ -1,5 +1,3 @@
-#include "worker_runtime/nccl/nccl_offers.h"
-
 #include <string>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "cadre/nccl/unique_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/nccl/nccl_communicator.h"
 
 namespace cadre::nccl {
 namespace {
@@ -53,7 +52,7 @@ TEST(NcclOffers, OutcomesNameNoGpu) {
   EXPECT_OK(AgreeOnNcclIds(Messages({{OkStatus(), "", ""}, {OkStatus(), "", ""}})));
 }
 
-// Of two problems the one that is not for the user to choose comes first.
+// Of two problems, the one that the user did not choose takes precedence.
 TEST(NcclOffers, ARankThatCannotComeIsSaidBeforeAGpuThatIsShared) {
   const auto ids = AgreeOnNcclIds(Messages({{OkStatus(), "a", Id('x')},
                                             {OkStatus(), "a", ""},

@@ -1,5 +1,5 @@
-// Ranks that have a communicator of the host connect their GPUs by it. On the pretend GPU, which
-// also judges whether what runs on a stream was in order.
+// Ranks with a communicator of the host connect their GPUs over it. This runs on the pretend GPU,
+// which also checks the order of the operations on a stream.
 #include <stdlib.h>
 
 #include <chrono>
@@ -58,7 +58,7 @@ TEST(NcclOverHost, ConnectsTheRanksGpus) {
   }
 }
 
-// Nobody waits for an operation: what the stream is given afterwards comes after it.
+// The test does not wait for the operations: later work on the stream runs after them.
 TEST(NcclOverHost, OperationsAreOnTheCallersStreamWhenTheCallReturns) {
   OnEachRank(2, [](Communicator& host) {
     const int device = host.rank();
@@ -85,7 +85,7 @@ TEST(NcclOverHost, OperationsAreOnTheCallersStreamWhenTheCallReturns) {
   });
 }
 
-// No rank knows what the others think; NCCL's own error reaches all of them.
+// No rank knows the others' counts. NCCL's own error reaches all of them.
 TEST(NcclOverHost, CountsThatDifferBetweenTheRanks) {
   OnEachRank(2, [](Communicator& host) {
     const cuda::CudaDeviceScope scope(host.rank());
@@ -93,7 +93,7 @@ TEST(NcclOverHost, CountsThatDifferBetweenTheRanks) {
     ASSERT_OK(gpus);
     auto memory = (*gpus)->AllocateBuffer(8 * sizeof(float));
     ASSERT_OK(memory);
-    // Rank 0 thinks that it gets one of four elements, rank 1 that rank 0 gets three.
+    // Rank 0 expects one of four elements, but rank 1 expects that rank 0 gets three.
     const std::vector<size_t> counts =
         host.rank() == 0 ? std::vector<size_t>{1, 3} : std::vector<size_t>{3, 1};
     float* const floats = static_cast<float*>(memory->get());
@@ -108,13 +108,14 @@ TEST(NcclOverHost, CountsThatDifferBetweenTheRanks) {
   });
 }
 
+// Fault (collective): Two ranks have the same GPU -> All ranks get an error that names both
 TEST(NcclOverHost, TwoRanksWithOneGpuHearItBoth) {
   OnEachRank(2, [](Communicator& host) {
     const Status status = ConnectNccl(host, OnDevice(0)).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(status.message(),
                 AllOf(HasSubstr("ranks 0 and 1 have the same GPU"), HasSubstr("0000:00:00.0")));
-    // The host's communicator is as good as before.
+    // The host's communicator still works.
     EXPECT_OK(host.Barrier()->Wait(kLong));
   });
 }

@@ -1,5 +1,5 @@
-// Ranks for tests of the NCCL communicator: processes that share the machine's one GPU, a real one
-// or a pretend one. Each says it is another host (NCCL_HOSTID), so they talk over sockets.
+// Ranks for tests of the NCCL communicator: processes that share the machine's one GPU, real or
+// fake. Each claims to be another host (NCCL_HOSTID), so they communicate over sockets.
 #ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_RANKS_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_RANKS_FOR_TEST_H_
 
@@ -22,10 +22,10 @@ namespace cadre::nccl {
 
 inline constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 inline constexpr int kSkipped = 77;
-// Where a rank says why it skips.
+// The store key under which a rank writes why it skips the test.
 inline constexpr char kReason[] = "why_skipped";
 
-// Elements on the GPU.
+// Elements in the memory of the GPU.
 template <typename T>
 class OnGpu {
  public:

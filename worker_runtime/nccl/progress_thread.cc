@@ -64,7 +64,7 @@ bool ProgressThread::idle() const {
   return unfinished_ == 0;
 }
 
-Status ProgressThread::Told(const Entry& entry, const Status& status) const {
+Status ProgressThread::Annotated(const Entry& entry, const Status& status) const {
   return Status(status.code(), absl::StrCat(entry.what, ", call ", entry.number, options_.where,
                                             ": ", status.message()));
 }
@@ -90,8 +90,8 @@ void ProgressThread::RunWhileHealthy() {
       if (!status_.ok()) return;
     }
     if (can_start) StartNext();
-    if (!started_.empty()) LookAtOldest();
-    LookAtHealth();
+    if (!started_.empty()) PollOldest();
+    PollHealth();
   }
 }
 
@@ -105,15 +105,15 @@ void ProgressThread::StartNext() {
   }
   if (!entry.started) {
     const Status status = entry.operation->Start(MonoNow() + options_.timeout);
-    if (!status.ok()) Fail(Told(entry, status));
+    if (!status.ok()) Fail(Annotated(entry, status));
   }
   started_.push_back(std::move(entry));
 }
 
-void ProgressThread::LookAtOldest() {
+void ProgressThread::PollOldest() {
   Entry& oldest = started_.front();
-  const Result<DeviceOperation::Stage> stage = oldest.operation->Look();
-  if (!stage.ok()) return Fail(Told(oldest, stage.status()));
+  const Result<DeviceOperation::Stage> stage = oldest.operation->Poll();
+  if (!stage.ok()) return Fail(Annotated(oldest, stage.status()));
   if (*stage == DeviceOperation::Stage::kDone) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -126,18 +126,19 @@ void ProgressThread::LookAtOldest() {
   const MonoTime now = MonoNow();
   if (oldest.runs_since == MonoTime::Never()) oldest.runs_since = now;
   if (now - oldest.runs_since < absl::FromChrono(options_.timeout)) return;
-  Fail(Told(oldest, DeadlineExceededError(absl::StrCat(
-                        "not done after ", absl::FormatDuration(absl::FromChrono(options_.timeout)),
-                        "; some rank is stuck, or has made another call"))));
+  Fail(Annotated(oldest,
+                 DeadlineExceededError(absl::StrCat(
+                     "not done after ", absl::FormatDuration(absl::FromChrono(options_.timeout)),
+                     "; some rank is stuck, or has made another call"))));
 }
 
-void ProgressThread::LookAtHealth() {
+void ProgressThread::PollHealth() {
   const MonoTime now = MonoNow();
   if (now < next_health_check_) return;
   next_health_check_ = now + kHealthInterval;
   const Status health = options_.check_health();
   if (health.ok()) return;
-  if (!started_.empty()) return Fail(Told(started_.front(), health));
+  if (!started_.empty()) return Fail(Annotated(started_.front(), health));
   Fail(Status(health.code(), absl::StrCat(health.message(), options_.where)));
 }
 

@@ -1,6 +1,6 @@
-// Starts operations of a device in order, several ahead of their completion, and watches them: one
-// thread that is the only one inside the device's library. Knows no CUDA, so that its decisions
-// are tested without a GPU.
+// Starts a device's operations in order, several ahead of their completion, and watches them. It is
+// the only thread inside the device's library. It does not depend on CUDA, so that its decisions
+// can be tested without a GPU.
 #ifndef CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_
 #define CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_
 
@@ -24,42 +24,42 @@
 
 namespace cadre::nccl {
 
-// Operations that are started ahead: enough that the device never waits for the host, few enough
-// that the queue of its driver is never full.
+// The number of operations started ahead: enough that the device never waits for the host, few
+// enough that its driver's queue is never full.
 constexpr size_t kMaxStartedOperations = 64;
-// Operations that wait to be started. A training step enqueues one per bucket.
+// The number of operations that may wait to be started. A training step enqueues one per bucket.
 constexpr size_t kMaxWaitingDeviceOperations = 4096;
-// How often the library is asked for errors while nothing else happens.
+// The library is asked for errors this often while nothing else happens.
 constexpr absl::Duration kHealthInterval = absl::Milliseconds(100);
-// How often the oldest operation is looked at.
+// The oldest operation is polled this often.
 constexpr absl::Duration kPollInterval = absl::Microseconds(50);
 
-// All calls come from the progress thread, but for a Start() of whoever enqueues it as started.
+// All calls come from the progress thread, except Start() if the caller enqueues it as started.
 class DeviceOperation {
  public:
-  // kWaiting: behind something on the device that is not its own, such as the computation of what
-  // is sent.
+  // kWaiting: the operation is queued behind work that is not its own, such as the computation of
+  // the data to be sent.
   enum class Stage { kWaiting, kRunning, kDone };
 
   virtual ~DeviceOperation() = default;
-  // May wait until `deadline`, but not for the operation itself.
+  // May block until `deadline`, but must not wait for the operation itself.
   virtual Status Start(MonoTime deadline) = 0;
-  virtual Result<Stage> Look() = 0;
-  // How long it ran; once it is done.
+  virtual Result<Stage> Poll() = 0;
+  // Returns how long the operation ran. Valid once it is done.
   virtual std::chrono::nanoseconds duration() const = 0;
 };
 
 struct ProgressOptions {
-  // For each operation from when it runs.
+  // Applies to each operation, from the time when it runs.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-  // Ends every error's text: which communicator.
+  // Appended to every error's text; names the communicator.
   std::string where;
   // Called on the progress thread before anything else.
   std::function<void()> begin = [] {};
-  // Whether the library still works.
+  // Returns an error if the library no longer works.
   std::function<Status()> check_health = [] { return OkStatus(); };
-  // Makes the device leave the buffers of what was started; returns within a second. Called once,
-  // after the first failure.
+  // Makes the device release the buffers of started operations; returns within a second. Called
+  // once, after the first failure.
   std::function<void()> quiesce = [] {};
 };
 
@@ -67,24 +67,24 @@ struct ProgressOptions {
 class ProgressThread {
  public:
   explicit ProgressThread(ProgressOptions options);
-  // Fails what is not done with CANCELLED, and joins.
+  // Makes unfinished operations fail with CANCELLED, and joins the thread.
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  // Never blocks. `started`: the caller has started it already, and calls in that order. `what`
-  // names the operation in errors. The work is complete once the device does not touch the buffers
-  // any more, also when it failed. RESOURCE_EXHAUSTED (as the work's status, and then as
-  // everyone's) beyond kMaxWaitingDeviceOperations.
+  // Never blocks. `started`: the caller has already started the operation, and calls this in the
+  // order of starting. `what` names the operation in errors. The work completes when the device no
+  // longer touches the buffers, also on failure. RESOURCE_EXHAUSTED: more than
+  // kMaxWaitingDeviceOperations wait; this is the work's status and then that of all operations.
   std::shared_ptr<Work> Enqueue(std::string what, std::unique_ptr<DeviceOperation> operation,
                                 bool started = false);
 
-  // Fails what runs, what waits and what comes. The first status given stays.
+  // Makes running, waiting and later operations fail. The first status is kept.
   void Fail(const Status& status);
 
-  // OK until something failed.
+  // Returns OK until an operation or the library has failed.
   Status status() const;
-  // Whether everything that was enqueued is done.
+  // Returns true if all enqueued operations are done.
   bool idle() const;
 
  private:
@@ -98,21 +98,21 @@ class ProgressThread {
   };
 
   void Run();
-  // Until something fails or the thread is to stop.
+  // Runs until something fails or the thread is to stop.
   void RunWhileHealthy();
   void StartNext();
-  void LookAtOldest();
-  void LookAtHealth();
+  void PollOldest();
+  void PollHealth();
   void EndAfterFailure();
-  Status Told(const Entry& entry, const Status& status) const;
+  Status Annotated(const Entry& entry, const Status& status) const;
 
   const ProgressOptions options_;
-  // By the progress thread.
+  // Only for the progress thread.
   std::deque<Entry> started_;
   MonoTime next_health_check_;
 
   mutable std::mutex mutex_;
-  // Notified of everything that the progress thread may wait for.
+  // Notified of every change for which the progress thread may wait.
   std::condition_variable changed_;
   std::deque<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -18,7 +18,7 @@ using Stage = DeviceOperation::Stage;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
-// A device whose operations are as far as the test says.
+// A device whose operations are in the stage that the test sets.
 struct Device {
   std::atomic<Stage> stage{Stage::kWaiting};
   std::atomic<int> started{0};
@@ -35,7 +35,7 @@ class TestOperation : public DeviceOperation {
     ++device_->started;
     return device_->fails_to_start ? UnavailableError("no link") : OkStatus();
   }
-  Result<Stage> Look() override {
+  Result<Stage> Poll() override {
     if (device_->fails_while_running) return InternalError("an illegal memory access");
     return device_->stage.load();
   }
@@ -60,7 +60,7 @@ std::shared_ptr<Work> Enqueue(ProgressThread& thread, Device* device) {
   return thread.Enqueue("all-reduce", std::make_unique<TestOperation>(device));
 }
 
-// Waits for what another thread does.
+// Waits for another thread to make the condition true.
 template <typename Condition>
 bool Becomes(Condition condition) {
   const MonoTime deadline = MonoNow() + kLong;
@@ -115,7 +115,7 @@ TEST(ProgressThreadTest, TimeCountsFromWhenItRuns) {
   Device device;
   ProgressThread thread(OptionsFor(&device, std::chrono::milliseconds(30)));
   const auto work = Enqueue(thread, &device);
-  // The computation before it may take as long as it wants.
+  // The computation before the operation may take arbitrarily long.
   EXPECT_THAT(work->Wait(std::chrono::milliseconds(100)), StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_OK(thread.status());
   device.stage = Stage::kRunning;

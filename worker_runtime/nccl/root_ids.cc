@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "cadre/nccl/unique_id.h"
-#include "worker_runtime/nccl/root_plan.h"
 
 namespace cadre::nccl {
 namespace {
 
 // Long enough for an answer from this node's agent.
-constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(1);
+constexpr std::chrono::nanoseconds kStoreAnswerTimeout = std::chrono::milliseconds(1);
 constexpr size_t kMaxFailureText = 1024;
 
 }  // namespace
@@ -37,12 +35,12 @@ std::string Formation::FailureKey() const { return absl::StrCat(prefix_, "/faile
 void Formation::ReportFailure(const Status& status) {
   const std::string text =
       absl::StrCat("rank ", worker_->rank(), ": ", status.message()).substr(0, kMaxFailureText);
-  // Another rank may have been first, and the store may be gone: then there is nobody to tell.
+  // Errors are ignored: another rank may have reported first, or the store may be gone.
   worker_->CompareAndSet(FailureKey(), "", text).status().IgnoreError();
 }
 
-Status Formation::LookForFailure() {
-  const Result<std::string> failure = worker_->Get(FailureKey(), kLook);
+Status Formation::CheckForFailure() {
+  const Result<std::string> failure = worker_->Get(FailureKey(), kStoreAnswerTimeout);
   if (failure.ok()) return UnavailableError(*failure);
   return failure.status().code() == StatusCode::kAborted ? failure.status() : OkStatus();
 }
@@ -50,7 +48,7 @@ Status Formation::LookForFailure() {
 Result<std::string> Formation::AwaitId(const std::string& key, MonoTime deadline) {
   while (true) {
     const std::chrono::nanoseconds left = absl::ToChronoNanoseconds(deadline - MonoNow());
-    Result<std::string> id = worker_->CommunicatorId(key, std::min(left, kFailureLookInterval));
+    Result<std::string> id = worker_->CommunicatorId(key, std::min(left, kFailureCheckInterval));
     if (id.ok()) {
       if (id->size() == kNcclUniqueIdBytes) return id;
       return InternalError(
@@ -59,7 +57,7 @@ Result<std::string> Formation::AwaitId(const std::string& key, MonoTime deadline
     if (id.status().code() != StatusCode::kDeadlineExceeded &&
         id.status().code() != StatusCode::kNotFound)
       return id;
-    RETURN_IF_ERROR(LookForFailure());
+    RETURN_IF_ERROR(CheckForFailure());
     if (MonoNow() >= deadline) return DeadlineExceededError(id.status().message());
   }
 }
@@ -77,6 +75,27 @@ Result<std::vector<std::string>> Formation::ShareIds(int roots, MonoTime deadlin
     ASSIGN_OR_RETURN(ids[root], AwaitId(IdKey(root), deadline));
   }
   return ids;
+}
+
+int RootCount(int size, bool has_scalable_init) {
+  if (!has_scalable_init || size <= kMaxRanksPerRoot) return 1;
+  return (size + kMaxRanksPerRoot - 1) / kMaxRanksPerRoot;
+}
+
+bool RankHasRoot(int rank, int size, int roots) {
+  const int larger = size % roots;
+  const int per_root = size / roots;
+  const int limit = larger * (per_root + 1);
+  if (rank < limit) return rank % (per_root + 1) == 0;
+  return (rank - limit) % per_root == 0;
+}
+
+int RootOfRank(int rank, int size, int roots) {
+  const int larger = size % roots;
+  const int per_root = size / roots;
+  const int limit = larger * (per_root + 1);
+  if (rank < limit) return rank / (per_root + 1);
+  return larger + (rank - limit) / per_root;
 }
 
 }  // namespace cadre::nccl

@@ -1,5 +1,6 @@
-// How the ranks of a new communicator come by the ids of its roots, and hear of one that cannot
-// take part. Goes through the worker's store, so it needs no GPU.
+// The ids of a new communicator's roots: which ranks create them, and how all ranks get them and
+// learn of ranks that cannot take part. Several roots let a large communicator form in parallel. It
+// uses the worker's store, so it needs no GPU.
 #ifndef CADRE_WORKER_RUNTIME_NCCL_ROOT_IDS_H_
 #define CADRE_WORKER_RUNTIME_NCCL_ROOT_IDS_H_
 
@@ -15,24 +16,40 @@
 
 namespace cadre::nccl {
 
-constexpr size_t kMaxNcclCommunicatorName = 100;
-// How long a rank waits before it looks whether another one has failed.
-constexpr std::chrono::nanoseconds kFailureLookInterval = std::chrono::seconds(1);
+// The layout of roots is NCCL's: every root serves a run of consecutive ranks, and the first runs
+// have one rank more if they cannot be equal. Pure.
 
-// One attempt of all ranks to form a communicator. Belongs to one thread.
+// The ranks that connect through one root. Beyond that, ncclCommInitRankScalable gets several ids.
+constexpr int kMaxRanksPerRoot = 128;
+
+// Returns the number of roots for `size` ranks; 1 if NCCL does not support several.
+int RootCount(int size, bool has_scalable_init);
+
+// Returns true if `rank` is the first one of a root. 0 <= rank < size, 1 <= roots <= size.
+bool RankHasRoot(int rank, int size, int roots);
+
+// Returns the root that serves `rank`.
+int RootOfRank(int rank, int size, int roots);
+
+constexpr size_t kMaxNcclCommunicatorName = 100;
+// A waiting rank checks this often whether another one has failed.
+constexpr std::chrono::nanoseconds kFailureCheckInterval = std::chrono::seconds(1);
+
+// One attempt of all ranks to form a communicator. It is used by one thread.
 class Formation {
  public:
-  // Every rank calls it the same number of times with the same name; the count keeps attempts
-  // apart. `worker` must outlive it.
+  // Every rank must call this equally often with the same name; the count distinguishes the
+  // attempts. `worker` must outlive the result.
   static Result<Formation> Begin(Worker& worker, const std::string& name);
 
-  // Tells the others, who are waiting for this rank, that it does not come. The first one is heard.
+  // Tells the waiting ranks that this rank does not take part. Only the first report counts.
   void ReportFailure(const Status& status);
-  // OK, or UNAVAILABLE with what the first rank that failed said. ABORTED: the generation is over.
-  Status LookForFailure();
+  // Returns OK, or UNAVAILABLE with the first failed rank's report. ABORTED: the generation is
+  // over.
+  Status CheckForFailure();
 
-  // Each rank that has a root mints its id and publishes it; all get all, in the order of the
-  // roots.
+  // Each rank that has a root creates its id and publishes it. Returns all ids, in the order of the
+  // roots, on every rank.
   Result<std::vector<std::string>> ShareIds(int roots, MonoTime deadline);
 
  private:

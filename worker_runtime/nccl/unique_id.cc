@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string_view>
+#include <utility>
 
 #ifdef CADRE_HAVE_NCCL_HEADERS
 #include <nccl.h>
@@ -14,13 +15,13 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/nccl/nccl_library.h"
+#include "worker_runtime/nccl/nccl_api.h"
 
 namespace cadre::nccl {
 namespace {
 
-// Published in the id's place, so that the others do not wait for what will not come:
-// "no id: CODE MESSAGE". An id is exactly kNcclUniqueIdBytes long; this is made not to be.
+// Published instead of the id, so that the other ranks do not wait for it: "no id: CODE MESSAGE".
+// An id is exactly kNcclUniqueIdBytes long; this text is made to have another length.
 constexpr char kRefusal[] = "no id: ";
 
 std::string Refusal(const Status& status) {

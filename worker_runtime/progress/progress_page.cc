@@ -1,7 +1,13 @@
+// A worker's progress reports: the page that its node reads, and the lines for its launcher.
 #include "worker_runtime/progress/progress_page.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +16,13 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
@@ -22,7 +30,7 @@
 namespace cadre::progress {
 namespace {
 
-// Ranks that one text tells about.
+// The most ranks that one text describes.
 constexpr int kRanksInText = 16;
 
 Status Failed(const char* what, const std::string& path) {
@@ -30,7 +38,7 @@ Status Failed(const char* what, const std::string& path) {
       absl::StrCat("progress page ", path, ": ", what, ": ", std::strerror(errno)));
 }
 
-// The page of this process, and whose it is once that differs from the environment.
+// The page of this process, and its owner once that differs from the environment.
 struct ThisWorker {
   absl::Mutex mutex;
   std::weak_ptr<ProgressPage> page ABSL_GUARDED_BY(mutex);
@@ -153,6 +161,52 @@ std::string ProgressPage::DescribeAll() const {
     lines.push_back(absl::StrCat("and ", owner_.world_size - described, " more"));
   }
   return absl::StrJoin(lines, "; ");
+}
+
+namespace {
+
+// write() to a pipe that may have no reader, without the SIGPIPE that would end this program.
+ssize_t WriteWithoutSignal(int fd, const std::string& text) {
+  sigset_t pipe_signal, before, pending;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  const ssize_t written = write(fd, text.data(), text.size());
+  const int error = errno;
+  if (written < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec no_wait = {};
+    sigtimedwait(&pipe_signal, nullptr, &no_wait);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return written;
+}
+
+}  // namespace
+
+ProgressWriter::ProgressWriter(int fd) : fd_(fd) {
+  struct stat status;
+  if (fd < 0 || fstat(fd, &status) != 0 ||
+      !(S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode))) {
+    fd_ = -1;
+    return;
+  }
+  // A program that this one starts must not keep the pipe open.
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+void ProgressWriter::Report(MonoTime now, int64_t step, double samples_per_second, double loss) {
+  absl::MutexLock lock(&mutex_);
+  if (fd_ < 0 || (wrote_ && now < last_ + kMinProgressInterval)) return;
+  const std::string line =
+      absl::StrFormat("step=%d samples_per_second=%g loss=%g\n", step, samples_per_second, loss);
+  // Shorter than PIPE_BUF, so it is written whole or not at all.
+  const ssize_t written = WriteWithoutSignal(fd_, line);
+  if (written < 0 && errno == EPIPE) fd_ = -1;
+  wrote_ = true;
+  last_ = now;
 }
 
 }  // namespace cadre::progress

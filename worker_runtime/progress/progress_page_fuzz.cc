@@ -1,4 +1,4 @@
-// A worker's progress page, which the worker may write as it likes: its agent reads it.
+// Fuzzes a worker's progress page, which the worker may write at will and its agent reads.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -20,14 +20,14 @@ float FromBfloat16(uint16_t bits) {
 uint16_t ToBfloat16(float value) {
   uint32_t wide;
   memcpy(&wide, &value, sizeof(wide));
-  // A NaN that rounding would turn into infinity stays one.
+  // Keeps a NaN that rounding would turn into infinity.
   if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x40);
   return static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
 }
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-// Compiled for two kinds of processor; the right one is chosen when the program is loaded, which is
-// before the thread sanitizer can be called.
+// Compiled for two kinds of processor; the variant is chosen when the program is loaded, before the
+// thread sanitizer can be called.
 #define CADRE_FAST_HALVES __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define CADRE_FAST_HALVES

@@ -1,4 +1,4 @@
-// 16-bit floating point formats and the multiplication of whole buffers. Pure.
+// Converts 16-bit floating point formats and multiplies whole buffers. Pure.
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_ELEMENT_SCALING_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_ELEMENT_SCALING_H_
 
@@ -14,8 +14,8 @@ namespace cadre::reduce {
 void WidenToFloat(DataType type, const void* from, size_t count, float* to);
 void NarrowFromFloat(DataType type, const float* from, size_t count, void* to);
 
-// Floating point elements; others only by 1, which changes nothing. 16-bit elements are multiplied
-// in float32.
+// For floating point elements; for others `factor` must be 1. 16-bit elements are multiplied in
+// float32.
 void MultiplyInPlace(const Buffer& buffer, double factor);
 
 }  // namespace cadre::reduce

@@ -1,6 +1,12 @@
+// Assigns gradients to buckets, allocates their memory, and agrees on the order in which they
+// become ready.
 #include "worker_runtime/reduce/gradient_buckets.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -8,11 +14,12 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "cadre/wait_or_abort.h"
 
 namespace cadre::reduce {
 namespace {
 
-// How many names one error carries.
+// The most names in one error.
 constexpr size_t kNamesInError = 10;
 
 size_t CountHere(const Parameter& parameter) {
@@ -91,6 +98,109 @@ std::string JoinNames(std::vector<std::string> names) {
     names.push_back(absl::StrCat("and ", count - kNamesInError, " more"));
   }
   return absl::StrJoin(names, ", ");
+}
+
+namespace {
+
+struct OpenBucket {
+  Bucket members;
+  size_t bytes = 0;
+  // The index of this bucket's limit.
+  size_t limit = 0;
+  // The position of the first member in the order.
+  size_t opened = 0;
+};
+
+}  // namespace
+
+std::vector<Bucket> AssignBuckets(Span<const GradientShape> gradients, Span<const size_t> limits,
+                                  Span<const size_t> order) {
+  std::vector<Bucket> buckets;
+  std::map<std::pair<DataType, int>, OpenBucket> open;
+  for (size_t position = 0; position < order.size(); ++position) {
+    CADRE_CHECK(order[position] < gradients.size(), "the order names gradient ", order[position],
+                " of ", gradients.size());
+    const GradientShape& gradient = gradients[order[position]];
+    OpenBucket& bucket = open[{gradient.type, gradient.kind}];
+    if (bucket.members.empty()) bucket.opened = position;
+    bucket.members.push_back(order[position]);
+    bucket.bytes += gradient.bytes;
+    if (limits.empty() || bucket.bytes < limits[bucket.limit]) continue;
+    buckets.push_back(std::move(bucket.members));
+    bucket.members.clear();
+    bucket.bytes = 0;
+    bucket.limit = std::min(bucket.limit + 1, limits.size() - 1);
+  }
+  std::vector<OpenBucket> rest;
+  for (auto& [key, bucket] : open) {
+    if (!bucket.members.empty()) rest.push_back(std::move(bucket));
+  }
+  std::sort(rest.begin(), rest.end(),
+            [](const OpenBucket& a, const OpenBucket& b) { return a.opened < b.opened; });
+  for (OpenBucket& bucket : rest) buckets.push_back(std::move(bucket.members));
+  return buckets;
+}
+
+std::vector<size_t> ReverseOrder(size_t count) {
+  std::vector<size_t> order(count);
+  for (size_t i = 0; i < count; ++i) order[i] = count - 1 - i;
+  return order;
+}
+
+void GradientReadiness::BeginStep() {
+  times_ready_.assign(times_ready_.size(), 0);
+  any_ = false;
+  order_.clear();
+  in_order_.assign(in_order_.size(), false);
+}
+
+void GradientReadiness::Note(size_t i) {
+  if (in_order_[i]) return;
+  in_order_[i] = true;
+  order_.push_back(i);
+}
+
+bool GradientReadiness::Mark(size_t i) {
+  any_ = true;
+  Note(i);
+  ++times_ready_[i];
+  return IsComplete(i);
+}
+
+std::vector<size_t> GradientReadiness::Missing() const {
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < times_ready_.size() && !counts_only_; ++i) {
+    if (times_ready_[i] < expected_[i]) missing.push_back(i);
+  }
+  return missing;
+}
+
+void GradientReadiness::LearnGraph() {
+  if (!counts_only_) return;
+  expected_ = times_ready_;
+  counts_only_ = false;
+}
+
+Result<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator, Span<const size_t> ready,
+                                              size_t count, std::chrono::nanoseconds timeout) {
+  std::vector<int32_t> order(ready.begin(), ready.end());
+  std::vector<bool> seen(count);
+  for (const size_t i : ready) seen[i] = true;
+  for (const size_t i : ReverseOrder(count)) {
+    if (!seen[i]) order.push_back(static_cast<int32_t>(i));
+  }
+  CADRE_CHECK(order.size() == count, "an order of ", order.size(), " of ", count, " gradients");
+  if (communicator.size() > 1) {
+    const Status sent = WaitOrAbort(
+        communicator, communicator.Broadcast({order.data(), order.size(), DataType::kInt32}, 0),
+        timeout);
+    if (!sent.ok()) {
+      return Status(
+          sent.code(),
+          absl::StrCat("broadcast of the order in which gradients become ready: ", sent.message()));
+    }
+  }
+  return std::vector<size_t>(order.begin(), order.end());
 }
 
 }  // namespace cadre::reduce

@@ -7,9 +7,8 @@
 namespace cadre::reduce {
 namespace {
 
-// The magnitude's bits of NaN and infinity, and of nothing else, carry into the sign when the
-// lowest bit of the exponent is added. Integers that are added and joined by "or", because any
-// processor does that to several at once.
+// Adding the lowest bit of the exponent to the magnitude's bits carries into the sign for NaN and
+// infinity only. Uses integer additions joined by "or", which any processor vectorizes.
 template <typename Bits, Bits kExponentUnit>
 bool NoneCarries(const Bits* bits, size_t count) {
   constexpr Bits kMagnitude = static_cast<Bits>(-1) >> 1;
@@ -20,7 +19,7 @@ bool NoneCarries(const Bits* bits, size_t count) {
 
 constexpr uint32_t kUnit32 = uint32_t{1} << 23;
 constexpr uint64_t kUnit64 = uint64_t{1} << 52;
-// A block that stays in the first-level cache between its copy and its check.
+// A block that fits into the first-level cache between its copy and its check.
 constexpr size_t kBlockBytes = 16 << 10;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Looks for NaN and infinity while gradients are in the cache anyway. Pure.
+// Checks for NaN and infinity while gradients are in the cache. Pure.
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_SCAN_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_SCAN_H_
 
@@ -8,11 +8,11 @@
 
 namespace cadre::reduce {
 
-// kFloat32 and kFloat64; other types count as finite.
+// Checks kFloat32 and kFloat64; other types count as finite.
 bool IsFinite(const Buffer& buffer);
 
-// Copies `source` into `target`, and tells whether all of it is finite. They do not overlap, unless
-// they are the same memory, which is looked at where it is.
+// Copies `source` to `target`, and returns whether all of it is finite. They must not overlap,
+// unless they are the same memory, which is then checked in place.
 bool CopyAndCheckFinite(const Buffer& target, const void* source);
 
 }  // namespace cadre::reduce

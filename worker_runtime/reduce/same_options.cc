@@ -13,7 +13,7 @@
 namespace cadre {
 namespace {
 
-// Of each rank; what is longer is cut.
+// The bytes of each rank's text; the rest is cut.
 constexpr size_t kTextBytes = 2048;
 
 std::vector<std::string> LinesOf(const std::string& all, size_t rank) {
@@ -21,7 +21,7 @@ std::vector<std::string> LinesOf(const std::string& all, size_t rank) {
   return absl::StrSplit(text.substr(0, text.find('\0')), '\n');
 }
 
-// The first line that differs, or the last that both have.
+// The first line that differs, or the last line that both have.
 std::string Difference(const std::vector<std::string>& theirs,
                        const std::vector<std::string>& first, size_t rank) {
   size_t at = 0;
@@ -43,7 +43,7 @@ Status CheckSameOptions(Communicator& communicator, const ChosenOptions& chosen,
                               communicator.AllGather({&hash, 1, DataType::kInt64},
                                                      {hashes.data(), ranks, DataType::kInt64}),
                               timeout));
-  // All see the same, and so agree on whether there is more to be told.
+  // All ranks see the same hashes, and so agree on whether to exchange more.
   if (std::all_of(hashes.begin(), hashes.end(), [&](int64_t one) { return one == hash; })) {
     return OkStatus();
   }

@@ -26,7 +26,7 @@ TEST(SameOptions, OrTheFirstThatDiffersIsNamedOnAllRanks) {
   });
 }
 
-// The end of what is too long is not told, and still differs.
+// The end of a text that is too long is not shown, but still compared.
 TEST(SameOptions, ThatAreLongAreNamedAsFarAsTheyGo) {
   testing::OnEachRank(2, [](Communicator& communicator) {
     const std::string last(1, static_cast<char>('a' + communicator.rank()));

@@ -1,5 +1,6 @@
-// Element-wise reduction of several ranks' memory. Pure loops, vectorised, in the widest form that
-// the processor has.
+// Reduces several ranks' memory element by element, with the widest instructions that the processor
+// supports. Pure. The summing loops are in reduce_loops.inc, which reduce_kernels.cc compiles for
+// any processor and reduce_kernels_wide.cc for AVX2.
 #ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_REDUCE_KERNELS_H_
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_REDUCE_KERNELS_H_
 
@@ -11,15 +12,15 @@ namespace cadre::shared_memory {
 
 // For `count` elements of each of `ranks` inputs:
 //   outputs[o][i] = inputs[0][i] * factors[0] op inputs[1][i] * factors[1] op ...
-// An output may be an input, not lie across one. The order of the ranks is the same for every
-// element, so the result does not depend on which rank computes which part. float16 and bfloat16
-// are reduced in float32 and rounded once.
+// An output may be identical to an input but must not overlap one otherwise. The order of the ranks
+// is the same for every element, so the result does not depend on which rank computes which part.
+// float16 and bfloat16 are reduced in float32 and rounded once.
 struct ElementReduction {
   DataType type = DataType::kFloat32;
-  // kAverage divides by `ranks`.
+  // kAverage divides the sum by `ranks`.
   ReduceOp op = ReduceOp::kSum;
   const char* const* inputs = nullptr;
-  // Null: all 1, as they must be for integers.
+  // Null if all factors are 1, which is required for integers.
   const double* factors = nullptr;
   int ranks = 0;
   char* const* outputs = nullptr;
@@ -29,7 +30,7 @@ struct ElementReduction {
 
 void ReduceElements(const ElementReduction& reduction);
 
-// The two forms, for tests: every processor has the first.
+// The two forms, for tests. Every processor supports the portable one.
 void ReduceElementsPortably(const ElementReduction& reduction);
 bool HasWideReduction();
 void ReduceElementsWide(const ElementReduction& reduction);

@@ -79,13 +79,13 @@ TEST_P(ReduceKernelsTest, EveryRanksFactorCounts) {
 }
 
 TEST_P(ReduceKernelsTest, HalvesAreRoundedOnce) {
-  // 2048 + 1 + 1 is 2050; rounded after each step it would stay 2048.
+  // 2048 + 1 + 1 is 2050, but would stay 2048 if it were rounded after each step.
   std::vector<std::vector<uint16_t>> halves = {std::vector<uint16_t>(100, 0x6800),
                                                std::vector<uint16_t>(100, 0x3c00),
                                                std::vector<uint16_t>(100, 0x3c00)};
   RunInPlace(&halves, DataType::kFloat16, ReduceOp::kSum);
   for (const auto& rank : halves) EXPECT_THAT(rank, ::testing::Each(0x6801));
-  // 256 + 1 + 1 is 258.
+  // 256 + 1 + 1 is 258, in bfloat16 likewise.
   std::vector<std::vector<uint16_t>> brains = {std::vector<uint16_t>(100, 0x4380),
                                                std::vector<uint16_t>(100, 0x3f80),
                                                std::vector<uint16_t>(100, 0x3f80)};

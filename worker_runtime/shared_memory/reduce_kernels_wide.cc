@@ -1,4 +1,4 @@
-// The loops of reduce_kernels.h for processors with AVX2, its fused multiplication and F16C.
+// The loops of reduce_kernels.h for processors with AVX2, FMA and F16C.
 #include <cstdint>
 #include <type_traits>
 

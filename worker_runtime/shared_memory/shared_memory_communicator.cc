@@ -23,36 +23,31 @@
 #include "worker_runtime/backend/group.h"
 #include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/backend/solo_communicator.h"
-#include "worker_runtime/shared_memory/call_lock.h"
-#include "worker_runtime/shared_memory/channel.h"
-#include "worker_runtime/shared_memory/collective_context.h"
-#include "worker_runtime/shared_memory/copy_steps.h"
+#include "worker_runtime/shared_memory/collective_steps.h"
+#include "worker_runtime/shared_memory/futex.h"
 #include "worker_runtime/shared_memory/peers.h"
-#include "worker_runtime/shared_memory/rank_barrier.h"
-#include "worker_runtime/shared_memory/reduce_steps.h"
-#include "worker_runtime/shared_memory/segment_layout.h"
-#include "worker_runtime/shared_memory/segment_meeting.h"
+#include "worker_runtime/shared_memory/segment.h"
 
 namespace cadre::shared_memory {
 namespace {
 
-// Up to these sizes a collective is tried on the caller's thread first: handing it to another costs
-// more than the collective, or not much less. It never waits there longer than a spin.
+// Up to these sizes a collective is first tried on the caller's thread, because handing it to
+// another thread costs about as much as the collective. It never waits there longer than a spin.
 constexpr size_t kInlineBytes = 256 << 10;
 constexpr size_t kInlineSharedBytes = 4 << 20;
-// Of a segment's address, as ranks exchange it.
+// The size of a segment's address when ranks exchange it.
 constexpr size_t kAddressBytes = 64;
 
 class SharedMemoryCommunicator : public Communicator {
  public:
-  // As the constructor, which cannot fail.
+  // Constructs a communicator; the constructor itself cannot return an error.
   static Result<std::unique_ptr<Communicator>> Make(std::string name,
                                                     std::chrono::nanoseconds timeout,
                                                     Segments segments, int rank,
                                                     const std::vector<pid_t>& pids) {
     auto made = std::make_unique<SharedMemoryCommunicator>(std::move(name), timeout,
                                                            std::move(segments), rank, pids);
-    // The others learn that it goes.
+    // On an error the destructor tells the other ranks that this one leaves.
     RETURN_IF_ERROR(made->peers_.status());
     return std::unique_ptr<Communicator>(std::move(made));
   }
@@ -73,7 +68,7 @@ class SharedMemoryCommunicator : public Communicator {
   }
   ~SharedMemoryCommunicator() override {
     Abort();
-    // Their threads end before what they use does.
+    // The threads must end before the members that they use.
     std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic;
     absl::MutexLock lock(&traffic_mutex_);
     traffic.swap(traffic_);
@@ -142,7 +137,7 @@ class SharedMemoryCommunicator : public Communicator {
   }
 
  private:
-  // One direction between this rank and another, with the thread that waits there.
+  // One direction between this rank and another, with its thread.
   struct Traffic {
     explicit Traffic(const Channel& channel) : channel(channel) {}
     Channel channel;
@@ -152,27 +147,28 @@ class SharedMemoryCommunicator : public Communicator {
   template <typename Steps>
   std::shared_ptr<Work> Start(const Status& check, const Buffer& largest, Steps steps);
   bool IsForCaller(const Buffer& largest);
-  // For the thread; `begun`: this rank has arrived at a barrier already.
+  // Hands the collective to the thread. `begun`: this rank has already arrived at a barrier.
   template <typename Steps>
   std::shared_ptr<Work> Enqueue(Steps& steps, bool begun);
-  // Whether all came soon enough for the whole collective; else it goes on on the thread.
+  // Returns true if the others came soon enough for the whole collective. If not, the thread
+  // continues.
   template <typename Steps>
   Result<bool> TryInline(Steps& steps);
-  // From the wait for a barrier that this rank has arrived at.
+  // Continues with the wait for a barrier at which this rank has arrived.
   template <typename Steps>
   Status RunFromBarrier(Steps& steps, MonoTime deadline);
 
   std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
   Result<Traffic*> TrafficWith(int peer, bool sends);
 
-  // A call that cannot be made: as Fail(), and says why.
+  // Rejects a call that cannot be made: fails like Fail() and tells the other ranks.
   std::shared_ptr<Work> Refuse(const Status& check);
-  // Ends this rank's part in everything: its own operations with `status`, the others' waits.
+  // Makes this rank's own operations fail with `status`.
   void Fail(const Status& status);
   Status FailAll(const Status& status);
 
-  // Exchanges memory: each of `members` gives `own`, and gets all of theirs. All ranks of this
-  // communicator call it; who is in no group gives null and has no members.
+  // Exchanges memory: each of `members` contributes `own` and gets the segments of all. All ranks
+  // of this communicator must call it; a rank in no group passes null and no members.
   Result<Segments> Share(Result<std::unique_ptr<SharedSegment>> own,
                          const std::vector<int>& members);
 
@@ -182,16 +178,16 @@ class SharedMemoryCommunicator : public Communicator {
   const std::shared_ptr<Allocations> allocations_;
   Peers peers_;
   RankBarrier barrier_;
-  // Used by the operation thread while `queued_` is not 0, else by whoever holds `order_`.
+  // Belongs to the operation thread while `queued_` is not 0, otherwise to the holder of `order_`.
   CollectiveContext context_;
   std::atomic<int> queued_{0};
   std::atomic<bool> failed_{false};
   CallLock order_;
-  // Of what went well and needs no thread.
+  // The result of all calls that succeeded without the thread.
   const std::shared_ptr<Work> done_ = FinishedWork(OkStatus());
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
-  // Last, so that it stops first.
+  // This is the last member, so it stops first.
   backend::OperationThread thread_;
 };
 
@@ -312,13 +308,13 @@ Status SharedMemoryCommunicator::FailAll(const Status& status) {
   const Status named(status.code(),
                      absl::StrCat("communicator \"", name_, "\": ", status.message()));
   Fail(named);
-  // Where something failed earlier, that is the reason for this failure too.
+  // If something failed earlier, that is the reason for this failure too.
   return thread_.status();
 }
 
 Result<Segments> SharedMemoryCommunicator::Share(Result<std::unique_ptr<SharedSegment>> own,
                                                  const std::vector<int>& members) {
-  // A rank without memory still takes part, so that all fail alike.
+  // A rank without memory still takes part, so that all ranks fail for the same reason.
   std::string text = own.ok() && *own != nullptr ? (*own)->address() : "";
   text.resize(kAddressBytes);
   std::string all(kAddressBytes * size(), '\0');
@@ -340,7 +336,7 @@ Result<Segments> SharedMemoryCommunicator::Share(Result<std::unique_ptr<SharedSe
       if (segment.ok()) segments.push_back(*std::move(segment));
     }
   }
-  // Whoever goes on from here may close the descriptor.
+  // A rank that has passed this barrier may close its descriptor.
   RETURN_IF_ERROR(Barrier()->Wait(timeout_));
   RETURN_IF_ERROR(opened);
   for (const auto& segment : segments) segment->CloseDescriptor();

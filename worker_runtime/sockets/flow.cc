@@ -13,8 +13,8 @@
 namespace cadre::sockets {
 namespace {
 
-// In one system call: enough for an opening and a few pieces, and so little that what is received
-// is still in the cache when it is reduced.
+// Limits for one system call: enough for an opening and a few pieces, and so little that received
+// data is still in the cache when it is reduced.
 constexpr size_t kMaxParts = 8;
 constexpr size_t kMaxBytes = size_t{512} << 10;
 
@@ -23,7 +23,7 @@ constexpr size_t kMaxBytes = size_t{512} << 10;
 Flow::Flow(int rank, const std::vector<wire::Connection>& connections, const Opening& opening,
            Plan plan)
     : opening_(opening),
-      heard_(connections.size()),
+      received_openings_(connections.size()),
       factors_(connections.size(), 1.0),
       plan_(std::move(plan)),
       awaited_(static_cast<size_t>(plan_.steps)) {
@@ -43,11 +43,11 @@ Flow::Flow(int rank, const std::vector<wire::Connection>& connections, const Ope
     stream.pieces.insert(stream.pieces.begin(), {static_cast<char*>(first), sizeof(Opening)});
     (sends ? outgoing_ : incoming_).push_back(std::move(stream));
   };
-  // Each begins with its neighbour, so that not all begin with the same rank.
+  // Each rank begins with its neighbour, so that not all begin with the same rank.
   for (int step = 1; step < size; ++step) {
     const int to = (rank + step) % size, from = (rank + size - step) % size;
     add(plan_.outgoing, to, const_cast<Opening*>(&opening_), /*sends=*/true);
-    add(plan_.incoming, from, &heard_[from], /*sends=*/false);
+    add(plan_.incoming, from, &received_openings_[from], /*sends=*/false);
   }
 }
 
@@ -80,12 +80,12 @@ bool Flow::Move(Stream& stream) {
     parts[count++] = {piece.data + done, bytes};
     total += bytes;
   }
-  // Only empty pieces.
+  // There are only empty pieces.
   if (count == 0) return Count(stream, 0);
   const wire::Connection& connection = *stream.connection;
   const ssize_t moved =
       stream.sends ? connection.Send(parts.data(), count) : connection.Receive(parts.data(), count);
-  // Less than was wanted was all that there was.
+  // The connection moved less than was asked for, so it is not ready for more now.
   stream.is_blocked = moved < static_cast<ssize_t>(total);
   if (moved > 0) return Count(stream, static_cast<size_t>(moved));
   if (moved == 0) return Lose(stream, wire::EndText(0));
@@ -100,15 +100,15 @@ bool Flow::Count(Stream& stream, size_t bytes) {
     const size_t some = std::min(bytes, piece.bytes - stream.done);
     stream.done += some;
     bytes -= some;
-    // An empty one that may not begin yet waits for its turn as others do.
+    // An empty piece that may not begin yet waits for its turn like any other.
     if (stream.done < piece.bytes || piece.after > finished_) break;
     if (!stream.sends && stream.at == 0) {
-      const Opening& heard = heard_[stream.peer];
-      if (heard.call != opening_.call || heard.fingerprint != opening_.fingerprint) {
+      const Opening& received = received_openings_[stream.peer];
+      if (received.call != opening_.call || received.fingerprint != opening_.fingerprint) {
         differs_ = true;
         return Lose(stream, "it makes another call");
       }
-      factors_[stream.peer] = heard.factor;
+      factors_[stream.peer] = received.factor;
     }
     if (piece.step != kNoStep) --awaited_[piece.step];
     ++stream.at;

@@ -1,5 +1,5 @@
-// Moves a collective's data: to each peer a sequence of pieces, from each peer another, all at
-// once, on sockets that are not waited for one by one.
+// Moves a collective's data: one sequence of pieces to each peer and one from each peer, all at the
+// same time on non-blocking sockets.
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_FLOW_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_FLOW_H_
 
@@ -14,40 +14,40 @@
 
 namespace cadre::sockets {
 
-// Counts for no step.
+// A piece with this value belongs to no step.
 inline constexpr int kNoStep = -1;
 
-// Memory that goes out or comes in as a whole; not owned.
+// Memory that is sent or received as a whole. The piece does not own it.
 struct Piece {
   char* data = nullptr;
   size_t bytes = 0;
-  // Begins when so many steps are over.
+  // The piece may begin when this many steps have finished.
   int after = 0;
-  // The step that waits for it, or kNoStep.
+  // The step that needs this piece, or kNoStep.
   int step = kNoStep;
 };
 
-// What a collective moves, and what it computes in between. A step is over when all pieces that
-// count for it have been moved and `finish` has returned; steps are finished in order.
+// What a collective moves, and what it computes in between. A step has finished when all its pieces
+// have been moved and `finish` has returned. Steps finish in order.
 struct Plan {
   explicit Plan(int size) : outgoing(size), incoming(size) {}
 
-  std::vector<std::vector<Piece>> outgoing;  // by peer, in order; the same at the other end
+  std::vector<std::vector<Piece>> outgoing;  // by peer, in the peer's order
   std::vector<std::vector<Piece>> incoming;
   int steps = 0;
-  // `factors`: by rank, what each one's elements are to be multiplied with; of those that a step
-  // got something from. Keeps what memory of its own the pieces point to.
+  // Computes a step. `factors[r]` multiplies rank r's elements; it is valid for ranks that sent
+  // something for the step. The function owns the memory that pieces point to besides the buffers.
   std::function<void(int step, const std::vector<double>& factors)> finish;
 };
 
-// Goes ahead of the pieces in each direction that has any, so that different calls never mix.
+// Precedes the pieces in each direction that has any, so that data of different calls never mixes.
 struct Opening {
   uint64_t call = 0;
   uint64_t fingerprint = 0;
-  double factor = 1;  // Reduction::premultiply of who sends it
+  double factor = 1;  // the sender's Reduction::premultiply
 };
 
-// One thread at a time. The connections, by rank (none for `rank`, this one), must outlive this.
+// One thread at a time. `connections` is indexed by rank (empty for `rank`) and must outlive this.
 class Flow {
  public:
   Flow(int rank, const std::vector<wire::Connection>& connections, const Opening& opening,
@@ -57,18 +57,18 @@ class Flow {
 
   enum class State {
     kMoved,  // something was moved or finished
-    kStuck,  // nothing can be, now
+    kStuck,  // nothing can be moved now
     kDone,
-    kLost,     // for good: the connection with lost_peer() has ended, lost_reason()
-    kDiffers,  // for good: lost_peer() makes another call
+    kLost,     // final: the connection with lost_peer() ended for lost_reason()
+    kDiffers,  // final: lost_peer() makes a different call
   };
-  // Never waits.
+  // Never blocks.
   State Advance();
-  // Waits until something may be moved, `limit` milliseconds at most. Where Advance() was stuck it
-  // stays so until then.
+  // Waits up to `limit` milliseconds until something can be moved. After kStuck, Advance() tries a
+  // blocked connection again only after this has found it ready.
   void Await(int limit);
 
-  // One that has not sent, or not taken, what it is to; -1: none.
+  // Returns a peer from which data is due or to which data is stuck; -1: there is none.
   int awaited_peer() const;
   int lost_peer() const { return lost_peer_; }
   const std::string& lost_reason() const { return lost_reason_; }
@@ -80,9 +80,10 @@ class Flow {
     const wire::Connection* connection = nullptr;
     bool sends = false;
     std::vector<Piece> pieces;
-    size_t at = 0;    // the piece under way
-    size_t done = 0;  // bytes of it
-    // The connection took or had less than was wanted, and has not been waited for since.
+    size_t at = 0;    // index of the current piece
+    size_t done = 0;  // bytes of it that have been moved
+    // The last call moved less than it could have, and Await() has not found the connection ready
+    // since.
     bool is_blocked = false;
     bool is_over() const { return at == pieces.size(); }
   };
@@ -91,20 +92,20 @@ class Flow {
     return !stream.is_over() && stream.pieces[stream.at].after <= finished_;
   }
   std::vector<Stream*> Open();
-  // False: the flow is lost.
+  // Returns false if the flow is lost.
   bool Move(Stream& stream);
-  // Counts `bytes` more; false: the peer makes another call.
+  // Counts `bytes` more as moved. Returns false if the peer makes a different call.
   bool Count(Stream& stream, size_t bytes);
   void FinishSteps();
   bool Lose(const Stream& stream, std::string reason);
   State LostState() const { return differs_ ? State::kDiffers : State::kLost; }
 
   const Opening opening_;
-  std::vector<Opening> heard_;   // by peer
-  std::vector<double> factors_;  // by rank
+  std::vector<Opening> received_openings_;  // by peer
+  std::vector<double> factors_;             // by rank
   Plan plan_;
   std::vector<Stream> outgoing_, incoming_;
-  std::vector<size_t> awaited_;  // by step: pieces still to be moved
+  std::vector<size_t> awaited_;  // by step: pieces that are still to be moved
   int finished_ = 0;
   bool has_moved_ = false;
   bool differs_ = false;

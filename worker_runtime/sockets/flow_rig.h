@@ -1,4 +1,5 @@
-// For tests: the flows of all ranks of a collective in one thread, over sockets in this process.
+// A test fixture that runs the flows of all ranks of a collective in one thread, over local
+// sockets.
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_
 
@@ -37,7 +38,7 @@ class FlowRig {
     for (wire::Connection& connection : connections_[rank]) connection.Close();
   }
 
-  // Until all flows are done, in turn.
+  // Advances the flows in turn until all are done.
   void Finish() {
     bool moves = true;
     while (moves && !flows_.empty()) {

@@ -1,5 +1,10 @@
 #include "worker_runtime/sockets/handshake.h"
 
+#include <errno.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -16,7 +21,7 @@ namespace {
 // The last byte is the protocol's version.
 constexpr absl::string_view kMagic("cadre-s\2", 8);
 
-// As it crosses the network, between machines of one byte order.
+// The layout on the network; all machines must have the same byte order.
 struct Hello {
   char magic[8];
   int32_t from;
@@ -27,7 +32,7 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 40);
 
-// The called side's nonce, and whether it encrypts.
+// The accepting side's nonce, and a byte that states whether it encrypts.
 constexpr size_t kChallengeBytes = kNonceBytes + 1;
 constexpr absl::string_view kWelcome = "W";
 
@@ -37,14 +42,15 @@ std::string NameOf(int rank) {
 
 }  // namespace
 
-Handshake::Handshake(Terms terms, std::string nonce)
-    : terms_(std::move(terms)), own_nonce_(std::move(nonce)) {
+Handshake::Handshake(HandshakeParameters parameters, std::string nonce)
+    : parameters_(std::move(parameters)), own_nonce_(std::move(nonce)) {
   CADRE_CHECK(own_nonce_.size() == kNonceBytes, own_nonce_.size(), " bytes");
 }
 
-Handshake Handshake::Call(Terms terms, int own_rank, int peer, Purpose purpose, std::string nonce) {
-  Handshake call(std::move(terms), std::move(nonce));
-  call.calls_ = true;
+Handshake Handshake::Call(HandshakeParameters parameters, int own_rank, int peer, Purpose purpose,
+                          std::string nonce) {
+  Handshake call(std::move(parameters), std::move(nonce));
+  call.initiates_ = true;
   call.own_rank_ = own_rank;
   call.peer_ = peer;
   call.purpose_ = purpose;
@@ -53,7 +59,7 @@ Handshake Handshake::Call(Terms terms, int own_rank, int peer, Purpose purpose, 
   hello.from = own_rank;
   hello.to = peer;
   hello.purpose = static_cast<uint32_t>(purpose);
-  hello.encrypts = call.terms_.encrypts ? 1 : 0;
+  hello.encrypts = call.parameters_.encrypts ? 1 : 0;
   call.own_nonce_.copy(hello.nonce, kNonceBytes);
   call.hello_.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
   call.output_ = call.hello_;
@@ -62,8 +68,9 @@ Handshake Handshake::Call(Terms terms, int own_rank, int peer, Purpose purpose, 
   return call;
 }
 
-Handshake Handshake::Answer(Terms terms, int own_rank, int size, std::string nonce) {
-  Handshake answer(std::move(terms), std::move(nonce));
+Handshake Handshake::Answer(HandshakeParameters parameters, int own_rank, int size,
+                            std::string nonce) {
+  Handshake answer(std::move(parameters), std::move(nonce));
   answer.own_rank_ = own_rank;
   answer.size_ = size;
   answer.wanted_ = sizeof(Hello);
@@ -85,9 +92,9 @@ Status Handshake::Receive(absl::string_view bytes) {
   return InternalError("no such step");
 }
 
-// The side is part of what is proved: an answer to a stranger is no use for calling.
+// The proof covers the side, so an answer to an unauthenticated client is useless for connecting.
 std::string Handshake::ProofOf(absl::string_view side) const {
-  return KeyedDigest(terms_.key, absl::StrCat(side, hello_, challenge_));
+  return KeyedDigest(parameters_.key, absl::StrCat(side, hello_, challenge_));
 }
 
 Status Handshake::ReceiveHello(absl::string_view bytes) {
@@ -95,8 +102,8 @@ Status Handshake::ReceiveHello(absl::string_view bytes) {
   memcpy(&hello, bytes.data(), sizeof(hello));
   const absl::string_view magic(hello.magic, sizeof(hello.magic));
   if (magic != kMagic) {
-    return InvalidArgumentError(
-        absl::StrCat("a stranger connected, and began with ", Quoted(magic)));
+    return InvalidArgumentError(absl::StrCat(
+        "a process connected whose first bytes are not those of this protocol: ", Quoted(magic)));
   }
   const bool knows_purpose = hello.purpose >= static_cast<uint32_t>(Purpose::kControl) &&
                              hello.purpose <= static_cast<uint32_t>(Purpose::kStore);
@@ -109,7 +116,7 @@ Status Handshake::ReceiveHello(absl::string_view bytes) {
   purpose_ = static_cast<Purpose>(hello.purpose);
   hello_ = std::string(bytes);
   peer_encrypts_ = hello.encrypts != 0;
-  challenge_ = own_nonce_ + (terms_.encrypts ? '\1' : '\0');
+  challenge_ = own_nonce_ + (parameters_.encrypts ? '\1' : '\0');
   output_ = absl::StrCat(challenge_, ProofOf("called"));
   step_ = Step::kProof;
   wanted_ = kKeyedDigestBytes;
@@ -119,7 +126,7 @@ Status Handshake::ReceiveHello(absl::string_view bytes) {
 Status Handshake::ReceiveChallenge(absl::string_view bytes) {
   challenge_ = std::string(bytes.substr(0, kChallengeBytes));
   if (!EqualConstantTime(bytes.substr(kChallengeBytes), ProofOf("called"))) {
-    return PermissionDeniedError(absl::StrCat("who answers for rank ", peer_,
+    return PermissionDeniedError(absl::StrCat("the process that answers for rank ", peer_,
                                               " does not know the key of this communicator"));
   }
   peer_encrypts_ = challenge_[kNonceBytes] != '\0';
@@ -131,8 +138,8 @@ Status Handshake::ReceiveChallenge(absl::string_view bytes) {
 
 Status Handshake::ReceiveProof(absl::string_view bytes) {
   if (!EqualConstantTime(bytes, ProofOf("caller"))) {
-    return PermissionDeniedError(
-        absl::StrCat("who calls as rank ", peer_, " does not know the key of this communicator"));
+    return PermissionDeniedError(absl::StrCat("a process that says it is rank ", peer_,
+                                              " does not know the key of this communicator"));
   }
   output_ = std::string(kWelcome);
   wanted_ = 0;
@@ -147,21 +154,51 @@ Status Handshake::ReceiveWelcome(absl::string_view bytes) {
   return OkStatus();
 }
 
-Status Handshake::CheckTerms() const {
-  if (peer_encrypts_ == terms_.encrypts) return OkStatus();
+Status Handshake::CheckEncryption() const {
+  if (peer_encrypts_ == parameters_.encrypts) return OkStatus();
   const std::string own = NameOf(own_rank_), peer = NameOf(peer_);
-  return FailedPreconditionError(absl::StrCat(
-      terms_.encrypts ? own : peer, " encrypts what it sends and ", terms_.encrypts ? peer : own,
-      " does not: all must be started with --encrypt (CADRE_ENCRYPT=1), or none"));
+  return FailedPreconditionError(
+      absl::StrCat(parameters_.encrypts ? own : peer, " encrypts what it sends and ",
+                   parameters_.encrypts ? peer : own,
+                   " does not: all must be started with --encrypt (CADRE_ENCRYPT=1), or none"));
 }
 
 std::optional<wire::RecordKeys> Handshake::MakeRecordKeys() const {
-  if (!terms_.encrypts) return std::nullopt;
+  if (!parameters_.encrypts) return std::nullopt;
   const std::string salt = absl::StrCat(hello_, challenge_);
-  wire::RecordKeys keys = {DeriveKey(terms_.key, salt, "cadre records of the caller"),
-                           DeriveKey(terms_.key, salt, "cadre records of the called")};
-  if (!calls_) std::swap(keys.outgoing, keys.incoming);
+  wire::RecordKeys keys = {DeriveKey(parameters_.key, salt, "cadre records of the caller"),
+                           DeriveKey(parameters_.key, salt, "cadre records of the called")};
+  if (!initiates_) std::swap(keys.outgoing, keys.incoming);
   return keys;
+}
+
+Result<std::string> HandshakeNonce() {
+  std::string nonce(kNonceBytes, '\0');
+  if (getrandom(&nonce[0], kNonceBytes, 0) == static_cast<ssize_t>(kNonceBytes)) return nonce;
+  return InternalError(absl::StrCat("no random bytes: ", ErrnoText(errno)));
+}
+
+HandshakeResult AdvanceHandshake(int socket, Handshake& handshake, std::string& received) {
+  while (true) {
+    std::string& output = handshake.output();
+    if (!output.empty()) {
+      const ssize_t sent = send(socket, output.data(), output.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) return {Progress::kLost, errno, {}};
+      if (sent > 0) output.erase(0, static_cast<size_t>(sent));
+      if (!output.empty()) return {};
+    }
+    if (handshake.is_done()) return {Progress::kDone, 0, {}};
+    // Bytes after the handshake belong to the connection's user, so none of them may be read here.
+    char bytes[256];
+    const ssize_t got =
+        recv(socket, bytes, std::min(sizeof(bytes), handshake.wanted() - received.size()), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    if (got <= 0) return {Progress::kLost, got == 0 ? 0 : errno, {}};
+    received.append(bytes, static_cast<size_t>(got));
+    if (received.size() < handshake.wanted()) continue;
+    const Status status = handshake.Receive(std::exchange(received, ""));
+    if (!status.ok()) return {Progress::kRefused, 0, status};
+  }
 }
 
 }  // namespace cadre::sockets

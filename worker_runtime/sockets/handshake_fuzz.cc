@@ -1,4 +1,4 @@
-// Whoever connects to a rank, or answers one, without the key: nobody is taken for a peer.
+// A client or server without the key must never be accepted as a peer.
 #include <string>
 
 #include "base/check.h"

@@ -57,10 +57,11 @@ TEST(HandshakeTest, EveryRankMayCallTheStore) {
 TEST(HandshakeTest, ACallerWithAnotherKeyIsRefused) {
   Handshake caller = Caller("another"), called = Called(kKey);
   ASSERT_OK(called.Receive(caller.output()));
-  // It cannot check the answer, and goes on all the same.
+  // The connecting side cannot verify the answer; here it goes on all the same.
   EXPECT_THAT(caller.Receive(called.output()), StatusIs(StatusCode::kPermissionDenied));
-  EXPECT_THAT(called.Receive(std::string(called.wanted(), 'x')),
-              StatusIs(StatusCode::kPermissionDenied, HasSubstr("who calls as rank 3")));
+  EXPECT_THAT(
+      called.Receive(std::string(called.wanted(), 'x')),
+      StatusIs(StatusCode::kPermissionDenied, HasSubstr("a process that says it is rank 3")));
 }
 
 TEST(HandshakeTest, WhatWasOverheardServesNoOtherConnection) {
@@ -73,7 +74,7 @@ TEST(HandshakeTest, WhatWasOverheardServesNoOtherConnection) {
   Handshake again = Called(kKey, std::string(kNonceBytes, 'p'));
   ASSERT_OK(again.Receive(hello));
   EXPECT_FALSE(again.Receive(proof).ok());
-  // Nor does the answer of the called side prove a caller.
+  // The accepting side's answer is no proof for a connecting side either.
   Handshake reflected = Called(kKey);
   ASSERT_OK(reflected.Receive(hello));
   EXPECT_FALSE(reflected.Receive(challenge.substr(challenge.size() - reflected.wanted())).ok());
@@ -81,8 +82,11 @@ TEST(HandshakeTest, WhatWasOverheardServesNoOtherConnection) {
 
 TEST(HandshakeTest, RefusesStrangersAndOtherRanks) {
   Handshake called = Called(kKey);
-  EXPECT_THAT(called.Receive("GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n\r\n\r\n\r\n"),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("a stranger connected")));
+  EXPECT_THAT(
+      called.Receive("GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n\r\n\r\n\r\n"),
+      StatusIs(
+          StatusCode::kInvalidArgument,
+          HasSubstr("a process connected whose first bytes are not those of this protocol: ")));
   Handshake for_another = Called(kKey);
   EXPECT_THAT(for_another.Receive(Caller(kKey, 2).output()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("calls rank 2")));
@@ -100,13 +104,18 @@ TEST(HandshakeTest, BothSidesNameThoseWhoDifferInEncryption) {
     Finish(caller, called);
     const char* const text = caller_encrypts ? "rank 3 encrypts what it sends and rank 1 does not"
                                              : "rank 1 encrypts what it sends and rank 3 does not";
-    EXPECT_THAT(caller.CheckTerms(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
-    EXPECT_THAT(called.CheckTerms(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
+    EXPECT_THAT(caller.CheckEncryption(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
+    EXPECT_THAT(called.CheckEncryption(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
   }
 }
 
+// Fault (access): A man in the middle tells a rank that the other side does not encrypt -> The
+// deceived rank reports a wrong key and does not connect
 TEST(HandshakeTest, WhoSaysThatTheOtherSideDoesNotEncryptIsFound) {
-  // On its way: the place where the caller says that it encrypts, then where the called side does.
+  // Alters, in transit, first the connecting side's field "encrypts", then that of the accepting
+  // side.
   Handshake caller = Handshake::Call({kKey, true}, 3, 1, Purpose::kMessages, kCallersNonce);
   Handshake called = Handshake::Answer({kKey, true}, 1, 4, kOwnNonce);
   std::string hello = caller.output();

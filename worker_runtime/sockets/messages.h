@@ -1,5 +1,5 @@
-// A rank's messages: for each other rank and direction a thread that sends, or receives, one after
-// the other.
+// A rank's messages to other ranks. For each other rank and direction one thread sends or receives
+// them in order, on a connection of these two ranks.
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_
 
@@ -14,15 +14,40 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/time.h"
 #include "cadre/communicator.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
 #include "cadre/work.h"
 #include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/sockets/message_channel.h"
 #include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
+
+// Sends and receives messages between two ranks on a connection of their own.
+//
+// At most one thread at a time may use each direction. The connection must outlive this object.
+//   UNAVAILABLE        the connection has ended
+//   DEADLINE_EXCEEDED  the peer did not take, or send, all of the message in time
+//   INVALID_ARGUMENT   the message differs from what the receive expects; the text describes it
+class MessageChannel {
+ public:
+  MessageChannel(const wire::Connection& connection, int own_rank, int peer)
+      : connection_(connection), own_rank_(own_rank), peer_(peer) {}
+
+  Status Send(const Buffer& buffer, int tag, MonoTime deadline) const;
+  Status Receive(const Buffer& buffer, int tag, MonoTime deadline) const;
+
+ private:
+  Status SendBytes(const void* data, size_t bytes, MonoTime deadline) const;
+  Status ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const;
+  Status Await(short event, MonoTime deadline) const;
+  Status Lost(int error) const;
+
+  const wire::Connection& connection_;
+  const int own_rank_;
+  const int peer_;
+};
 
 enum class Direction { kSend, kReceive };
 
@@ -31,21 +56,22 @@ class Messages {
  public:
   struct Listener {
     std::function<void()> begin;
-    // What the message ends with, given how the channel ended; `call` says which message it was.
+    // Returns the message's final status, given the channel's; `call` describes the message.
     std::function<Status(const std::string& call, int peer, const Status& status)> end;
   };
 
-  // The connections, by rank, must outlive this.
+  // `connections` is indexed by rank and must outlive this object.
   Messages(int rank, const std::vector<wire::Connection>& connections,
            std::chrono::nanoseconds timeout, Listener listener);
 
-  // The arguments are checked. A message for which no thread can be started ends at once, with
-  // RESOURCE_EXHAUSTED.
+  // The caller has checked the arguments. If no thread can be started, the message ends at once
+  // with RESOURCE_EXHAUSTED.
   std::shared_ptr<Work> Start(Direction direction, const Buffer& buffer, int peer, int tag);
 
-  // Those that wait, and those that come, fail with `status`; the first one stays.
+  // Makes waiting and later messages fail with `status`. The first status is kept.
   void Fail(const Status& status);
-  // Waits for those under way, which the caller makes end first. Nothing may be started any more.
+  // Waits for running messages, which the caller must make end first. Start() is not allowed after
+  // it.
   void Stop();
 
  private:

@@ -7,21 +7,22 @@
 #include <utility>
 
 #include "worker_runtime/shared_memory/reduce_kernels.h"
+#include "worker_runtime/sockets/flow.h"
 
 namespace cadre::sockets {
 namespace {
 
-// Chunks under way at a time.
+// The number of chunks that are in progress at a time.
 constexpr int kSlots = 2;
 
 size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
 
-// Uninitialized memory, as new[] gives it: pages that nobody touches cost nothing.
+// Returns uninitialized memory, as from new[], because untouched pages cost nothing.
 std::shared_ptr<char> NewMemory(size_t bytes) {
   return std::shared_ptr<char>(new char[bytes], std::default_delete<char[]>());
 }
 
-// The elements of all ranks' parts, each cut into the same number of chunks.
+// The elements of all ranks' parts, each part cut into the same number of chunks.
 class Cut {
  public:
   struct Range {
@@ -39,7 +40,7 @@ class Cut {
   }
 
   int chunks() const { return chunks_; }
-  // More than any chunk has.
+  // An upper bound of the elements in a chunk.
   size_t chunk_elements() const { return chunk_elements_; }
   Range Part(int rank) const { return {begins_[rank], begins_[rank + 1] - begins_[rank]}; }
   Range Chunk(int rank, int chunk) const {
@@ -62,7 +63,7 @@ std::vector<size_t> EqualParts(size_t count, int size) {
   return parts;
 }
 
-// Reduces a chunk of this rank's part from what all ranks have of it.
+// Reduces a chunk of this rank's part from all ranks' elements.
 class ChunkReduction {
  public:
   ChunkReduction(const Team& team, DataType type, ReduceOp op, size_t chunk_elements)
@@ -72,13 +73,13 @@ class ChunkReduction {
         slot_bytes_((chunk_elements * SizeOf(type) + 63) / 64 * 64),
         slots_(NewMemory(kSlots * (team.size - 1) * slot_bytes_)) {}
 
-  // Where a peer's elements of that chunk arrive.
+  // Returns where a peer's elements of that chunk arrive.
   char* Slot(int peer, int chunk) const {
     const int other = peer < team_.rank ? peer : peer - 1;
     return slots_.get() + ((chunk % kSlots) * (team_.size - 1) + other) * slot_bytes_;
   }
 
-  // `own`: this rank's elements; may be `output`.
+  // `own` are this rank's elements, which may be `output`.
   void Reduce(int chunk, const std::vector<double>& factors, const char* own, char* output,
               size_t count) const {
     if (count == 0) return;
@@ -112,7 +113,7 @@ bool IsSmall(const Team& team, const Buffer& buffer) {
   return BytesOf(buffer) * (team.size - 1) <= kDirectBytes;
 }
 
-// Chunk k of the first round, then chunk k - 1 of the second, whose elements need the first's.
+// Adds chunk k of the first round, then chunk k - 1 of the second, which needs the first's result.
 template <typename AddFirst, typename AddSecond>
 void Interleave(int chunks, const AddFirst& add_first, const AddSecond& add_second) {
   for (int chunk = 0; chunk <= chunks; ++chunk) {
@@ -124,7 +125,7 @@ void Interleave(int chunks, const AddFirst& add_first, const AddSecond& add_seco
 Plan PlanDirectAllReduce(const Team& team, const Buffer& buffer, ReduceOp op) {
   Plan plan(team.size);
   const size_t bytes = BytesOf(buffer);
-  // A copy, since the sums are written while it may still be on its way.
+  // A copy, because the sums are written to the buffer while it may still be being sent.
   const std::shared_ptr<char> own = NewMemory(bytes);
   memcpy(own.get(), buffer.data, bytes);
   const auto step = std::make_shared<ChunkReduction>(team, buffer.type, op, buffer.count);
@@ -187,7 +188,8 @@ Plan PlanAllReduce(const Team& team, const Buffer& buffer, ReduceOp op) {
                                      cut.Chunk(team.rank, chunk).count * element,
                                      std::max(0, chunk - kSlots + 1), chunk});
     };
-    // They take the place of elements that the peer must have had to sum them.
+    // Sums may overwrite this rank's elements: the peer must have received those to compute the
+    // sums.
     const auto receive_sums = [&](int chunk) {
       plan.incoming[peer].push_back(in_buffer(peer, chunk));
     };
@@ -211,7 +213,7 @@ Plan PlanReduce(const Team& team, const Buffer& buffer, ReduceOp op, int root) {
   const Cut cut(EqualParts(buffer.count, team.size), element);
   const auto step = std::make_shared<ChunkReduction>(team, buffer.type, op, cut.chunk_elements());
   const bool is_root = team.rank == root;
-  // Only the root's elements may change.
+  // Only the root's buffer may change.
   const Cut::Range part = cut.Part(team.rank);
   const std::shared_ptr<char> sums =
       is_root ? nullptr : NewMemory(std::max<size_t>(1, part.count * element));
@@ -280,8 +282,8 @@ Plan PlanReduceScatter(const Team& team, const Buffer& input, const Buffer& outp
   return plan;
 }
 
-// Small ones straight from the root. Else it gives each rank a part, which that one passes on: the
-// root sends every byte once.
+// A small buffer is sent directly by the root. Otherwise the root sends each rank a part, which
+// that rank passes on, so the root sends every byte only once.
 Plan PlanBroadcast(const Team& team, const Buffer& buffer, int root) {
   Plan plan(team.size);
   if (buffer.count == 0) return plan;
@@ -293,7 +295,7 @@ Plan PlanBroadcast(const Team& team, const Buffer& buffer, int root) {
     if (team.rank != root) plan.incoming[root].push_back({data, BytesOf(buffer)});
     return plan;
   }
-  // As bytes, and no part for the root.
+  // The parts are counted in bytes, and the root has none.
   std::vector<size_t> parts = EqualParts(BytesOf(buffer), team.size - 1);
   parts.insert(parts.begin() + root, 0);
   const Cut cut(parts, 1);

@@ -1,12 +1,14 @@
-// The plans of all ranks, carried out together: results, what stays as it is, and how much each
-// rank sends. Types and operations are collective_suite's.
+// Executes the plans of all ranks together. Checks results, what stays unchanged, and how much each
+// rank sends. Types and operations are tested by collective_suite.
 #include "worker_runtime/sockets/plans.h"
 
 #include <functional>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "worker_runtime/sockets/flow.h"
 #include "worker_runtime/sockets/flow_rig.h"
 
 namespace cadre::sockets {
@@ -14,7 +16,7 @@ namespace {
 
 using ::testing::Each;
 
-// Few, one chunk, and several; none divides evenly.
+// The counts are small ones, one chunk, and several chunks; none divides evenly.
 constexpr size_t kCounts[] = {1, 5, 40000, 700001};
 constexpr int kSizes[] = {2, 3, 5};
 
@@ -31,7 +33,7 @@ Buffer Of(std::vector<float>& values) { return {values.data(), values.size(), Da
 class PlansTest : public ::testing::TestWithParam<int> {
  protected:
   int size() const { return GetParam(); }
-  // Element i of rank r is r + 1 and a little that depends on i.
+  // Element i of rank r is r + 1 plus a small value that depends on i.
   std::vector<std::vector<float>> Elements(size_t count) const {
     std::vector<std::vector<float>> all(size(), std::vector<float>(count));
     for (int rank = 0; rank < size(); ++rank) {
@@ -45,7 +47,7 @@ class PlansTest : public ::testing::TestWithParam<int> {
     return static_cast<float>(size() * (size() + 1) / 2) +
            static_cast<float>(size()) * static_cast<float>(i % 64);
   }
-  // Bytes that each rank sends.
+  // Returns the number of bytes that each rank sends.
   std::vector<size_t> Run(const std::function<Plan(const Team&)>& plan_of, double factor = 1) {
     FlowRig rig(size());
     std::vector<size_t> sent;
@@ -67,7 +69,8 @@ TEST_P(PlansTest, AllReduce) {
     });
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(values[0][i], SumAt(i)) << i << " of " << count;
     for (const auto& one : values) EXPECT_TRUE(one == values[0]);
-    // As a ring does: all elements but this rank's part, and then that part to all.
+    // As in a ring, a rank sends all elements except its own part, and then that part to all
+    // others.
     const size_t bytes = count * sizeof(float);
     if (bytes * (size() - 1) <= kDirectBytes) continue;
     for (const size_t one : sent) EXPECT_LE(one, 2 * bytes * (size() - 1) / size() + 64);
@@ -107,7 +110,7 @@ TEST_P(PlansTest, ReduceChangesNothingButTheRoots) {
       for (size_t i = 0; i < count; ++i) {
         ASSERT_EQ(values[root][i], factor * SumAt(i)) << i << " of " << count;
       }
-      // Nobody sends more than all it has, a part of which is a sum.
+      // No rank sends more bytes than its buffer has, and one part of those is a sum.
       for (const size_t one : sent) EXPECT_LE(one, count * sizeof(float) + 64);
     }
   }
@@ -181,5 +184,114 @@ TEST_P(PlansTest, ABarrierNeedsEverybody) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, PlansTest, ::testing::ValuesIn(kSizes));
 
+Piece Of(std::string& text, int after = 0, int step = kNoStep) {
+  return {&text[0], text.size(), after, step};
+}
+
+TEST(FlowTest, PiecesArriveInTheirOrder) {
+  FlowRig rig(2);
+  std::string first = "first", second = "second", one(5, ' '), two(6, ' ');
+  Plan sends(2), receives(2);
+  sends.outgoing[1] = {Of(first), {}, Of(second)};
+  receives.incoming[0] = {Of(one), {}, Of(two)};
+  rig.Begin(0, std::move(sends));
+  rig.Begin(1, std::move(receives));
+  rig.Finish();
+  EXPECT_EQ(one + two, "firstsecond");
+}
+
+TEST(FlowTest, APieceWaitsForItsStep_AndStepsAreFinishedInOrder) {
+  FlowRig rig(2);
+  std::string question = "question", answer = "?", heard(8, ' '), answered(1, ' ');
+  std::vector<int> finished;
+  Plan asks(2), answers(2);
+  asks.outgoing[1] = {Of(question)};
+  asks.incoming[1] = {Of(answered, 0, 1)};
+  asks.steps = 2;  // the first has no pieces to wait for
+  answers.incoming[0] = {Of(heard, 0, 0)};
+  answers.outgoing[0] = {Of(answer, /*after=*/1)};
+  answers.steps = 1;
+  answers.finish = [&](int, const std::vector<double>&) { answer[0] = heard[0]; };
+  asks.finish = [&](int step, const std::vector<double>&) { finished.push_back(step); };
+  Flow& answering = rig.Begin(1, std::move(answers));
+  EXPECT_EQ(answering.Advance(), Flow::State::kMoved);  // its opening is sent
+  EXPECT_EQ(answering.Advance(), Flow::State::kStuck);
+  EXPECT_EQ(answering.awaited_peer(), 0);
+  rig.Begin(0, std::move(asks));
+  rig.Finish();
+  EXPECT_EQ(answered, "q");
+  EXPECT_EQ(finished, (std::vector<int>{0, 1}));
+}
+
+TEST(FlowTest, AStepLearnsTheFactorsOfThoseItGotSomethingFrom) {
+  FlowRig rig(2);
+  std::string text = "text", heard(4, ' ');
+  std::vector<double> factors;
+  Plan sends(2), receives(2);
+  sends.outgoing[1] = {Of(text)};
+  receives.incoming[0] = {Of(heard, 0, 0)};
+  receives.steps = 1;
+  receives.finish = [&](int, const std::vector<double>& all) { factors = all; };
+  rig.Begin(0, std::move(sends), {1, 1, 0.5});
+  rig.Begin(1, std::move(receives), {1, 1, 2});
+  rig.Finish();
+  EXPECT_EQ(factors, (std::vector<double>{0.5, 2}));
+}
+
+void ExchangeMuch(FlowRig& rig) {
+  const size_t bytes = size_t{8} << 20;
+  std::vector<std::string> given = {std::string(bytes, 'a'), std::string(bytes, 'b')};
+  std::vector<std::string> heard(2, std::string(bytes, ' '));
+  for (int rank = 0; rank < 2; ++rank) {
+    Plan plan(2);
+    plan.outgoing[1 - rank] = {Of(given[rank])};
+    plan.incoming[1 - rank] = {Of(heard[rank])};
+    rig.Begin(rank, std::move(plan));
+  }
+  rig.Finish();
+  EXPECT_TRUE(heard[0] == given[1] && heard[1] == given[0]);
+}
+
+TEST(FlowTest, MoreThanASocketHoldsGoesBothWaysAtOnce) {
+  FlowRig rig(2);
+  ExchangeMuch(rig);
+}
+
+TEST(FlowTest, EncryptedItDoesSoToo_AndTheNextFlowFindsItsOwn) {
+  FlowRig rig(2, /*is_encrypted=*/true);
+  ExchangeMuch(rig);
+  ExchangeMuch(rig);
+}
+
+TEST(FlowTest, AnotherCallIsNoticed) {
+  FlowRig rig(2);
+  std::string text = "text", heard(4, ' ');
+  Plan sends(2), receives(2);
+  sends.outgoing[1] = {Of(text)};
+  receives.incoming[0] = {Of(heard)};
+  EXPECT_EQ(rig.Begin(0, std::move(sends), {7, 1}).Advance(), Flow::State::kDone);
+  Flow& receiving = rig.Begin(1, std::move(receives), {7, 2});
+  EXPECT_EQ(receiving.Advance(), Flow::State::kDiffers);
+  EXPECT_EQ(receiving.lost_peer(), 0);
+  EXPECT_EQ(receiving.Advance(), Flow::State::kDiffers);
+}
+
+TEST(FlowTest, AnEndInTheMiddleIsNoticed) {
+  FlowRig rig(2);
+  std::string text = "text", heard(5, ' ');
+  Plan sends(2), receives(2);
+  sends.outgoing[1] = {Of(text)};
+  receives.incoming[0] = {Of(heard)};
+  rig.Begin(0, std::move(sends)).Advance();
+  rig.HangUp(0);
+  Flow& receiving = rig.Begin(1, std::move(receives));
+  EXPECT_EQ(receiving.Advance(), Flow::State::kMoved);
+  receiving.Await(0);
+  EXPECT_EQ(receiving.Advance(), Flow::State::kLost);
+  EXPECT_EQ(receiving.lost_peer(), 0);
+  EXPECT_NE(receiving.lost_reason(), "");
+}
+
 }  // namespace
+
 }  // namespace cadre::sockets

@@ -1,6 +1,7 @@
 #include "worker_runtime/sockets/socket_communicator.h"
 
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,33 +22,60 @@
 #include "base/clock.h"
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
-#include "worker_runtime/backend/call_text.h"
+#include "cadre/status.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/backend/group.h"
 #include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/backend/solo_communicator.h"
 #include "worker_runtime/sockets/call_watch.h"
-#include "worker_runtime/sockets/data_connections.h"
-#include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/sockets/flow.h"
 #include "worker_runtime/sockets/meeting.h"
 #include "worker_runtime/sockets/messages.h"
 #include "worker_runtime/sockets/plans.h"
+#include "worker_runtime/sockets/tcp_socket.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 namespace {
 
-// Up to this size a collective is tried on the caller's thread first: to hand it to another costs
-// as much as the collective, or not much less. It never waits there longer than a spin.
+// The connections that carry a communicator's data, and how they are shut down.
+//
+// Thread safe.
+class DataConnections {
+ public:
+  // Both vectors are indexed by rank.
+  DataConnections(std::vector<wire::Connection> collectives,
+                  std::vector<wire::Connection> messages);
+
+  const std::vector<wire::Connection>& collectives() const { return collectives_; }
+  const std::vector<wire::Connection>& messages() const { return messages_; }
+
+  // Ends all present and future waits for these connections, on this rank and at the peers. The
+  // first reason is kept.
+  void Break(const Status& reason);
+  // Shuts down this peer's connections; data that has already arrived can still be read.
+  void Lose(int peer);
+  // Returns OK until Break() is called.
+  Status broken() const;
+
+ private:
+  const std::vector<wire::Connection> collectives_;
+  const std::vector<wire::Connection> messages_;
+  mutable absl::Mutex mutex_;
+  Status broken_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Up to this size a collective is first tried on the caller's thread, because handing it to another
+// thread costs about as much as the collective. It never waits there longer than a spin.
 constexpr size_t kInlineBytes = size_t{1} << 20;
-// How long a rank looks at its sockets, and lets others run in between, before it sleeps: longer
-// than a thread that slept takes to run again. Else a rank that slept once makes the others sleep,
-// and they it, for good.
+// A rank polls its sockets this long, yielding its core in between, before it sleeps. It is longer
+// than a thread that slept takes to run again. Otherwise a rank that slept once would make the
+// others sleep, and they would make it sleep, forever.
 constexpr absl::Duration kSpin = absl::Microseconds(100);
 constexpr int kPollMillis = 1000;
 constexpr Purpose kPurposes[] = {Purpose::kControl, Purpose::kCollectives, Purpose::kMessages};
 
-// FNV-1a over what must be equal on all ranks.
+// Hashes, with FNV-1a, what must be equal on all ranks.
 uint64_t Fingerprint(absl::string_view call) {
   uint64_t hash = 1469598103934665603u;
   for (const char c : call) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
@@ -55,7 +84,7 @@ uint64_t Fingerprint(absl::string_view call) {
 
 class SocketCommunicator : public Communicator {
  public:
-  SocketCommunicator(int rank, int size, Met met, std::string name, std::string address,
+  SocketCommunicator(int rank, int size, ConnectedRanks met, std::string name, std::string address,
                      std::chrono::nanoseconds timeout)
       : team_{rank, size},
         key_(std::move(met.key)),
@@ -162,13 +191,13 @@ class SocketCommunicator : public Communicator {
   void Abort() override {
     const std::string what = absl::StrCat("communicator \"", name_, "\" was aborted");
     const Status status = AbortedError(what);
-    thread_.Fail(status);  // first, so that what fails meanwhile fails for this too
-    watch_.TellLeave();
+    thread_.Fail(status);  // first, so that later failures report this reason too
+    watch_.ReportLeave();
     Fail(status);
   }
 
  private:
-  // A collective as it is asked for.
+  // A collective as the caller requested it.
   struct Call {
     Status check;
     std::string text;
@@ -176,7 +205,7 @@ class SocketCommunicator : public Communicator {
     std::function<Plan()> plan;
     double factor = 1;
   };
-  // And from when its turn has come.
+  // A collective whose turn has come or is to come.
   struct Operation {
     explicit Operation(Call call) : call(std::move(call)) {}
     const Call call;
@@ -185,7 +214,7 @@ class SocketCommunicator : public Communicator {
     MonoTime deadline;
     std::optional<Flow> flow;
   };
-  // Whether a rank that has looked for long enough may sleep.
+  // Whether a rank that has polled for long enough may sleep.
   enum class Patience { kSpin, kSleep };
 
   static size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
@@ -195,18 +224,18 @@ class SocketCommunicator : public Communicator {
 
   std::shared_ptr<Work> Start(Call call);
   Status Begin(Operation& operation);
-  // Whether it is done; false only where it must not sleep.
+  // Returns true if the operation is done. Returns false only if `patience` forbids to sleep.
   Result<bool> Run(Operation& operation, Patience patience);
-  // Why the operation cannot go on.
+  // Returns the reason why the operation cannot go on.
   Status Lost(const Operation& operation, bool differs);
-  Status Late(const Operation& operation);
+  Status TimeoutError(const Operation& operation);
 
   std::shared_ptr<Work> Exchange(Direction direction, const Buffer& buffer, int peer, int tag);
   Status EndMessage(const std::string& call, int peer, Status status);
 
-  // Ends everything with `status`, here and for those who wait for this rank.
+  // Makes everything fail with `status`, on this rank and for ranks that wait for it.
   void Fail(const Status& status);
-  // And tells the others why.
+  // Does the same and tells the other ranks the reason.
   Status FailAll(const std::string& call, const Status& status);
 
   const Team team_;
@@ -217,13 +246,13 @@ class SocketCommunicator : public Communicator {
   DataConnections connections_;
   CallWatch watch_;
   // Held while a call is started. The counter of calls belongs to the operation thread while
-  // `queued_` is not 0, else to whoever holds `order_`.
+  // `queued_` is not 0, otherwise to the thread that holds `order_`.
   absl::Mutex order_;
   std::atomic<int> queued_{0};
   uint64_t calls_ = 0;
   int splits_ = 0;
   Messages messages_;
-  // Last, so that it stops first.
+  // This is the last member, so it stops first.
   backend::OperationThread thread_;
 };
 
@@ -231,7 +260,7 @@ std::shared_ptr<Work> SocketCommunicator::Start(Call call) {
   const auto operation = std::make_shared<Operation>(std::move(call));
   absl::MutexLock lock(&order_);
   bool has_begun = false;
-  // What is bound to fail may take its time to learn why.
+  // A call that will fail may wait to learn the reason, so it is not tried here.
   if (queued_.load() == 0 && operation->call.bytes <= kInlineBytes && operation->call.check.ok() &&
       watch_.IsUndisturbed()) {
     Status status = thread_.status();
@@ -295,7 +324,7 @@ Result<bool> SocketCommunicator::Run(Operation& operation, Patience patience) {
     if (state != Flow::State::kStuck || !connections_.broken().ok()) {
       status = Lost(operation, state == Flow::State::kDiffers);
     } else if (MonoNow() >= operation.deadline) {
-      status = Late(operation);
+      status = TimeoutError(operation);
     } else {
       flow.Await(MillisUntil(operation.deadline, kPollMillis));
     }
@@ -308,13 +337,14 @@ Status SocketCommunicator::Lost(const Operation& operation, bool differs) {
   if (!status.ok()) return status;
   const int peer = operation.flow->lost_peer();
   const std::string text = absl::StrCat("rank ", peer, ": ", operation.flow->lost_reason());
-  // Nobody else can know better, and the other side may have seen the same and name this one.
+  // This rank detected the damage itself, while the peer may have seen the same error and blame
+  // this rank. So other ranks are not asked.
   if (operation.flow->lost_reason() == wire::kAlteredText) return UnavailableError(text);
   return watch_.Explain({peer}, differs ? InvalidArgumentError(text) : UnavailableError(text),
                         /*may_wait=*/true);
 }
 
-Status SocketCommunicator::Late(const Operation& operation) {
+Status SocketCommunicator::TimeoutError(const Operation& operation) {
   const Status status =
       watch_.Explain({},
                      DeadlineExceededError(absl::StrCat("rank ", operation.flow->awaited_peer(),
@@ -332,10 +362,10 @@ void SocketCommunicator::Fail(const Status& status) {
 }
 
 Status SocketCommunicator::FailAll(const std::string& call, const Status& status) {
-  watch_.TellFailure(status);
+  watch_.ReportFailure(status);
   Fail(Status(status.code(),
               absl::StrCat(call, " on communicator \"", name_, "\": ", status.message())));
-  // Where something failed earlier, that is the reason for this failure too.
+  // If something failed earlier, that is the reason for this failure too.
   return thread_.status();
 }
 
@@ -363,12 +393,12 @@ Result<std::unique_ptr<Communicator>> SocketCommunicator::Split(int color, int k
   ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key));
   const int ranks = static_cast<int>(members.size());
   const auto own = std::find(members.begin(), members.end(), rank()) - members.begin();
-  // Of a rank that left all that it did counts, but it will connect to nobody.
+  // A rank that left has contributed to earlier calls, but it will not connect to the group.
   const auto check = [&]() -> Status {
     const Status broken = connections_.broken();
-    return broken.ok() ? watch_.WhyLost({members.begin(), members.end()}) : broken;
+    return broken.ok() ? watch_.ExplainLoss({members.begin(), members.end()}) : broken;
   };
-  Result<Met> met = MeetInGroup(
+  Result<ConnectedRanks> met = MeetInGroup(
       *this,
       {members, KeyedDigest(key_, absl::StrCat("split ", ++splits_)), address_, timeout_, check},
       kPurposes);
@@ -390,7 +420,7 @@ Result<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
                                                      const CommunicatorOptions& options) {
   const WorkerPlace& place = worker.place();
   if (place.world_size == 1) return backend::MakeSoloCommunicator();
-  Result<Met> met = MeetInStore(worker, options.name, kPurposes, options.timeout);
+  Result<ConnectedRanks> met = MeetInStore(worker, options.name, kPurposes, options.timeout);
   if (!met.ok()) {
     return Status(met.status().code(),
                   absl::StrCat("connecting communicator \"", options.name, "\" from ",
@@ -398,6 +428,35 @@ Result<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
   }
   return std::make_unique<SocketCommunicator>(place.rank, place.world_size, *std::move(met),
                                               options.name, place.address, options.timeout);
+}
+
+DataConnections::DataConnections(std::vector<wire::Connection> collectives,
+                                 std::vector<wire::Connection> messages)
+    : collectives_(std::move(collectives)), messages_(std::move(messages)) {}
+
+void DataConnections::Break(const Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!broken_.ok()) return;
+    broken_ = reason;
+  }
+  // The sockets are not closed: a waiting thread must not find another file under the descriptor.
+  for (const auto* const connections : {&collectives_, &messages_}) {
+    for (const wire::Connection& connection : *connections) {
+      if (connection.ok()) shutdown(connection.fd(), SHUT_RDWR);
+    }
+  }
+}
+
+void DataConnections::Lose(int peer) {
+  for (const auto* const connections : {&collectives_, &messages_}) {
+    shutdown((*connections)[peer].fd(), SHUT_RDWR);
+  }
+}
+
+Status DataConnections::broken() const {
+  absl::MutexLock lock(&mutex_);
+  return broken_;
 }
 
 }  // namespace cadre::sockets

@@ -204,7 +204,7 @@ TEST(SocketCommunicatorTest, AbortEndsWhatRunsAndWhatWaits) {
   });
 }
 
-// As those do that survive the end of a generation, one after the other.
+// Ranks that survive the end of a generation do this one after the other.
 TEST(SocketCommunicatorTest, WhoAbortsAsWellAwaitsNoLastWords) {
   constexpr int kRounds = 5;
   testing::InProcessWorkers workers(2);
@@ -273,14 +273,18 @@ TEST(SocketCommunicatorTest, NoticesAPeerThatGoesInTheMiddleOfAMessage) {
   }
 }
 
+// Fault (input): A rank may start no thread for a message -> That message fails and says what to
+// raise (`ulimit -u`, `pids.max`); the communicator ends on all ranks
 TEST(SocketCommunicatorTest, AMessageWithoutAThreadFailsAndNamesTheLimit) {
   testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     auto world = Connect(worker);
     std::vector<float> values(4, 1);
     std::shared_ptr<Work> work;
+    // NoThreads holds for the whole process, and the other rank's communicator starts a thread too.
+    EXPECT_OK(worker.Barrier("connected", kLong));
     if (worker.rank() == 0) {
-      // The other waits meanwhile, and starts no thread either.
+      // The other rank waits in the next barrier meanwhile.
       const testing::NoThreads none;
       work = world->Send(Of(values), 1, 5);
     }
@@ -289,7 +293,7 @@ TEST(SocketCommunicatorTest, AMessageWithoutAThreadFailsAndNamesTheLimit) {
     EXPECT_THAT(work->Wait(kLong),
                 StatusIs(StatusCode::kResourceExhausted,
                          AllOf(HasSubstr("rank 0 cannot start a thread"), HasSubstr("ulimit -u"))));
-    // With what there is of its messages.
+    // The communicator can be destroyed together with its messages.
     world.reset();
   });
 }
@@ -330,7 +334,7 @@ TEST(SocketCommunicatorTest, ARankThatIsAheadLearnsOfADifferenceToo) {
   testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
-    // An empty one needs nobody.
+    // A rank with an empty buffer waits for no other rank.
     std::vector<float> values(worker.rank() == 0 ? 0 : 100, 1);
     const auto first = world->AllReduce(Of(values), ReduceOp::kSum);
     EXPECT_THAT(world->Barrier()->Wait(kLong),

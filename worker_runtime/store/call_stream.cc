@@ -1,22 +1,25 @@
+// Calls and replies in frames, encrypted or not, over one connection.
 #include "worker_runtime/store/call_stream.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
+#include "rpc/frames/codec.h"
 #include "rpc/frames/frame_reader.h"
-#include "rpc/frames/messages.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/store/sealed_frames.h"
 
 namespace cadre::store {
 namespace {
@@ -24,7 +27,7 @@ namespace {
 // No call waits longer than this.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
-// Returns when the socket is ready, or no good, or the time is over.
+// Returns when the socket is ready or broken, or at the deadline.
 void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadline) {
   using std::chrono::nanoseconds;
   const int64_t left =
@@ -37,7 +40,7 @@ void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadl
 }  // namespace
 
 struct CallStream::Connection {
-  explicit Connection(Entry entry)
+  explicit Connection(StoreConnection entry)
       : socket(std::move(entry.socket)),
         reader(rpc::kWorkerFrameBytesMax + (entry.keys ? SealedFrames::kMoreBytes : 0)) {
     if (entry.keys.has_value()) sealed.emplace(*std::move(entry.keys));
@@ -45,12 +48,12 @@ struct CallStream::Connection {
 
   const ScopedFd socket;
   bool somebody_reads = false;
-  // Of the one who does.
+  // Used only by the caller that reads.
   frames::FrameReader reader;
   bool somebody_writes = false;
-  // What has not been written.
+  // Bytes that have not been written.
   std::string outgoing;
-  // Of an encrypted one.
+  // Set if the connection is encrypted.
   std::optional<SealedFrames> sealed;
 };
 
@@ -80,7 +83,7 @@ Result<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call, absl::Dur
     }
   }
   if (!self.end.has_value()) waiters_.erase(call.id);
-  PassOn();
+  HandOverReading();
   RETURN_IF_ERROR(self.end.value_or(DeadlineExceededError("")));
   return std::move(self.reply);
 }
@@ -89,13 +92,13 @@ void CallStream::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   closed_ = true;
   if (connection_ == nullptr) return;
-  // Whoever reads finds its end.
+  // The caller that reads finds the end of the connection.
   shutdown(connection_->socket.get(), SHUT_RDWR);
   Break(connection_, CancelledError(""));
 }
 
 Status CallStream::Connect() {
-  ASSIGN_OR_RETURN(Entry entry, connector_());
+  ASSIGN_OR_RETURN(StoreConnection entry, connector_());
   auto connection = std::make_shared<Connection>(std::move(entry));
   if (token_.has_value()) frames::AppendFrame(*token_, &connection->outgoing);
   connection_ = std::move(connection);
@@ -104,7 +107,7 @@ Status CallStream::Connect() {
 
 void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
   const std::shared_ptr<Connection> connection = connection_;
-  // That thread writes what is there now, too.
+  // That thread writes these bytes, too.
   if (connection->somebody_writes) return;
   connection->somebody_writes = true;
   std::string& bytes = connection->outgoing;
@@ -113,14 +116,14 @@ void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mute
     if (sent >= 0) {
       bytes.erase(0, static_cast<size_t>(sent));
     } else if (errno != EAGAIN && errno != EINTR) {
-      // The end of what is read tells why.
+      // Reading will return the reason.
       bytes.clear();
     } else if (Clock::now() < deadline) {
       lock->unlock();
       WaitFor(connection->socket.get(), POLLOUT, deadline);
       lock->lock();
     } else {
-      // Nobody else would write the rest.
+      // No other caller would write the rest.
       Break(connection, UnavailableError("the agent does not read"));
     }
   }
@@ -135,7 +138,7 @@ void CallStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex
   const absl::StatusOr<bool> read = connection->reader.ReadFrom(connection->socket.get());
   lock->lock();
   connection->somebody_reads = false;
-  // Somebody has found out before that it is no good.
+  // Another caller has closed this connection before.
   if (connection != connection_) return;
   const Status status = read.ok() ? Answer(*connection) : Status(read.status());
   if (!status.ok()) Break(connection, status);
@@ -155,7 +158,7 @@ Status CallStream::Answer(Connection& connection) {
     if (!reply.ok()) return InternalError("what the agent sends is not an answer");
     if (reply->id == 0) return reply->status();
     const auto waiter = waiters_.find(reply->id);
-    // One that had no time left.
+    // This call has timed out.
     if (waiter == waiters_.end()) continue;
     waiter->second->reply = *std::move(reply);
     waiter->second->end = OkStatus();
@@ -174,9 +177,55 @@ void CallStream::Break(const std::shared_ptr<Connection>& connection, const Stat
   waiters_.clear();
 }
 
-void CallStream::PassOn() {
+void CallStream::HandOverReading() {
   if (waiters_.empty() || connection_->somebody_reads) return;
   waiters_.begin()->second->woken.notify_one();
+}
+
+SealedFrames::SealedFrames(wire::RecordKeys keys)
+    : outgoing_(std::move(keys.outgoing), wire::RecordCipher::Use::kSeal),
+      incoming_(std::move(keys.incoming), wire::RecordCipher::Use::kOpen) {}
+
+std::string SealedFrames::Seal(std::string frame) {
+  const size_t bytes = frame.size() - frames::kLengthBytes;
+  frame.resize(frame.size() + kMoreBytes);
+  char* const content = &frame[frames::kLengthBytes];
+  outgoing_.Begin("");
+  outgoing_.Update(content, content, bytes);
+  outgoing_.MakeTag(content + bytes);
+  frames::CloseFrame(0, &frame);
+  return frame;
+}
+
+Result<std::string> SealedFrames::Open(absl::string_view content) {
+  const Status altered = UnavailableError(wire::kAlteredText);
+  if (content.size() < kMoreBytes) return altered;
+  std::string opened(content.size() - kMoreBytes, '\0');
+  incoming_.Begin("");
+  incoming_.Update(&opened[0], content.data(), opened.size());
+  if (!incoming_.HasTag(&content[opened.size()])) return altered;
+  return opened;
+}
+
+namespace {
+
+Status NoConnection(absl::string_view what, int error) {
+  return UnavailableError(absl::StrCat(what, ": ", strerror(error)));
+}
+
+}  // namespace
+
+Result<ScopedFd> ConnectToUnixSocket(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return InvalidArgumentError(absl::StrCat("socket path ", path, " is too long"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  ScopedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.ok()) return NoConnection("no socket", errno);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  return NoConnection(path, errno);
 }
 
 }  // namespace cadre::store

@@ -1,13 +1,10 @@
-// Calls of a worker on one socket (rpc/worker_protocol.h). It is connected when it is needed, and
-// anew after it broke.
-//
-// Thread safe, without a thread of its own: of those who wait one reads for all, so that an answer
-// is there without a switch to another thread.
+// A worker's calls to its store on one socket (rpc/worker_protocol.h), encrypted or not.
 #ifndef CADRE_WORKER_RUNTIME_STORE_CALL_STREAM_H_
 #define CADRE_WORKER_RUNTIME_STORE_CALL_STREAM_H_
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,35 +12,77 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/scoped_fd.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
 #include "rpc/worker_protocol.h"
-#include "worker_runtime/store/entry.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::store {
 
+// An authenticated connection to a store.
+struct StoreConnection {
+  // Without keys the connection is not encrypted.
+  StoreConnection(ScopedFd socket,
+                  std::optional<wire::RecordKeys> keys = std::nullopt)  // NOLINT: implicit
+      : socket(std::move(socket)), keys(std::move(keys)) {}
+
+  ScopedFd socket;  // non-blocking; may be empty
+  // The keys that encrypt and decrypt its frames; nullopt: they are not encrypted.
+  std::optional<wire::RecordKeys> keys;
+};
+
+// Returns a non-blocking socket. UNAVAILABLE: nothing listens there.
+Result<ScopedFd> ConnectToUnixSocket(const std::string& path);
+
+// Encrypts and decrypts the content of frames on a connection to a store: each frame is one record.
+// Pure; used by one thread at a time.
+class SealedFrames {
+ public:
+  // The bytes that encryption adds to a frame.
+  static constexpr size_t kMoreBytes = wire::kRecordTagBytes;
+
+  explicit SealedFrames(wire::RecordKeys keys);
+
+  // Encrypts a frame, which includes its length. Frames must be sent in the order of the calls.
+  std::string Seal(std::string frame);
+  // Decrypts the next received frame. UNAVAILABLE, for good: it is not what was sent.
+  Result<std::string> Open(absl::string_view content);
+
+ private:
+  wire::RecordCipher outgoing_;
+  wire::RecordCipher incoming_;
+};
+
+// It connects on demand, and reconnects after the connection broke.
+//
+// Thread safe, without a thread of its own: one of the waiting callers reads for all, so that an
+// answer arrives without a switch to another thread.
 class CallStream {
  public:
-  // Gives a connection, or why there is none.
-  using Connector = std::function<Result<Entry>()>;
-  // `token`: what the other side wants to see first; nullopt: nothing.
+  // Returns a connection, or the reason why there is none.
+  using Connector = std::function<Result<StoreConnection>()>;
+  // `token` is sent first on each connection; nullopt: nothing is.
   CallStream(Connector connector, std::optional<std::string> token);
-  // Nobody waits any more.
+  // No call may be waiting any more.
   ~CallStream();
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
-  // The reply to this call, whose id must be unique and not 0; its code is not looked at.
-  // UNAVAILABLE: the other side is not there, or gone, and the same call may be made again.
-  // DEADLINE_EXCEEDED, without a message: no answer within `limit`. Or why it refuses this client.
+  // Returns the reply to this call, whose id must be unique and not 0; the reply's code is not
+  // checked. UNAVAILABLE: the server cannot be reached, or is gone, and the same call may be
+  // retried. DEADLINE_EXCEEDED, without a message: no answer within `limit`. Other errors say why
+  // the server refuses this client.
   Result<rpc::WorkerReply> Call(const rpc::WorkerCall& call, absl::Duration limit);
-  // From now on calls end with CANCELLED, those that wait included.
+  // Makes all calls fail with CANCELLED, including those that are waiting.
   void Close();
 
  private:
-  // Unmoved by changes of the wall clock, which absl::Mutex in this version is not.
+  // Not affected by changes of the wall clock, unlike absl::Mutex in this version.
   using Clock = std::chrono::steady_clock;
   struct Connection;
   struct Waiter {
@@ -52,23 +91,23 @@ class CallStream {
     std::condition_variable woken;
   };
 
-  // All with mutex_ held; those that get the lock let it go while they wait.
+  // All are called with mutex_ held; those that take the lock release it while they wait.
   Status Connect();
   void WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock);
   void ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex>* lock);
-  // Answers those it has read for; not OK: why the connection is no good any more.
+  // Completes the calls whose answers were read; an error says why the connection is unusable.
   Status Answer(Connection& connection);
-  // Ends this connection, and all who wait for it.
+  // Closes this connection, and fails all calls that wait for it.
   void Break(const std::shared_ptr<Connection>& connection, const Status& why);
-  // Somebody else reads from now on.
-  void PassOn();
+  // Makes another waiting caller read from now on.
+  void HandOverReading();
 
   const Connector connector_;
   const std::optional<std::string> token_;
 
   std::mutex mutex_;
   bool closed_ = false;
-  // Null when there is none.
+  // Null if not connected.
   std::shared_ptr<Connection> connection_;
   std::map<uint64_t, Waiter*> waiters_;  // by the call's id
 };

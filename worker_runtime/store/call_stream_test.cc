@@ -14,20 +14,22 @@
 #include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/store/connect_socket.h"
+#include "rpc/frames/frame_reader.h"
 #include "worker_runtime/testing/call_server.h"
 
 namespace cadre::store {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr char kToken[] = "0123456789abcdef";
 
 // Its server answers a get with its key; one that waits gets its answer behind the next one that
 // does not. A delete ends the connection.
 class CallStreamTest : public ::testing::Test {
  protected:
-  // Goes after the server, whose socket is in it.
+  // Destroyed after the server, whose socket is in it.
   struct Folder {
     Folder() { EXPECT_NE(mkdtemp(path.data()), nullptr); }
     ~Folder() { rmdir(path.c_str()); }
@@ -63,13 +65,13 @@ class CallStreamTest : public ::testing::Test {
   rpc::WorkerCall NewGet(uint32_t wait_ms) {
     return NewCall(keyspace::Get{std::to_string(last_id_)}, wait_ms);
   }
-  // Whether it was answered, with its own key.
+  // Whether the call was answered, with its own key.
   bool IsAnswered(const rpc::WorkerCall& get) {
-    const Result<rpc::WorkerReply> reply = stream_.Call(get, kPatience);
+    const Result<rpc::WorkerReply> reply = stream_.Call(get, kTimeout);
     return reply.ok() && std::get<rpc::StoreResult>(reply->what).value == KeyOf(get);
   }
   bool Get(uint32_t wait_ms) { return IsAnswered(NewGet(wait_ms)); }
-  Status Delete() { return stream_.Call(NewCall(keyspace::Delete{"k"}, 0), kPatience).status(); }
+  Status Delete() { return stream_.Call(NewCall(keyspace::Delete{"k"}, 0), kTimeout).status(); }
 
   std::atomic<uint64_t> last_id_{0};
   const Folder folder_;
@@ -118,10 +120,10 @@ TEST_F(CallStreamTest, AConnectionThatEndsSaysWhyAndIsMadeAnew) {
   std::atomic<bool> done{false};
   Status waited;
   std::thread waits([&] {
-    waited = stream_.Call(NewGet(1), kPatience).status();
+    waited = stream_.Call(NewGet(1), kTimeout).status();
     done = true;
   });
-  // It may have come too late for the first connection.
+  // The call may have been too late for the first connection.
   Status ended;
   do {
     ended = Delete();
@@ -133,14 +135,14 @@ TEST_F(CallStreamTest, AConnectionThatEndsSaysWhyAndIsMadeAnew) {
 }
 
 TEST_F(CallStreamTest, AWrongTokenIsTheAnswer) {
-  CallStream stranger([this] { return ConnectToUnixSocket(folder_.path + "/socket"); }, "wrong");
-  EXPECT_THAT(stranger.Call(NewGet(0), kPatience),
+  CallStream pending([this] { return ConnectToUnixSocket(folder_.path + "/socket"); }, "wrong");
+  EXPECT_THAT(pending.Call(NewGet(0), kTimeout),
               StatusIs(StatusCode::kUnauthenticated, "wrong token"));
 }
 
 TEST_F(CallStreamTest, NobodyListens) {
   CallStream stream([this] { return ConnectToUnixSocket(folder_.path + "/other"); }, kToken);
-  EXPECT_THAT(stream.Call(NewGet(0), kPatience), StatusIs(StatusCode::kUnavailable));
+  EXPECT_THAT(stream.Call(NewGet(0), kTimeout), StatusIs(StatusCode::kUnavailable));
 }
 
 // More than the socket's buffers hold, in both directions.
@@ -163,7 +165,7 @@ TEST_F(CallStreamTest, ClosingEndsThoseWhoWait) {
   std::atomic<bool> done{false};
   Status waited;
   std::thread waits([&] {
-    waited = stream_.Call(NewGet(1), kPatience).status();
+    waited = stream_.Call(NewGet(1), kTimeout).status();
     done = true;
   });
   stream_.Close();
@@ -173,5 +175,54 @@ TEST_F(CallStreamTest, ClosingEndsThoseWhoWait) {
   EXPECT_FALSE(Get(0));
 }
 
+const wire::RecordKeys kKeys = {std::string(32, 'a'), std::string(32, 'b')};
+
+std::string FrameOf(absl::string_view content) {
+  std::string frame;
+  frames::AppendFrame(content, &frame);
+  return frame;
+}
+
+std::string ContentOf(const std::string& frame) {
+  frames::FrameReader reader(1000);
+  reader.Append(frame);
+  absl::string_view content;
+  EXPECT_TRUE(reader.Next(&content).value_or(false));
+  return std::string(content);
+}
+
+TEST(SealedFramesTest, AreReadByTheOtherSideAlone) {
+  SealedFrames near(kKeys), far({kKeys.incoming, kKeys.outgoing});
+  for (const char* const content : {"a key of the store", ""}) {
+    const std::string sealed = ContentOf(near.Seal(FrameOf(content)));
+    EXPECT_THAT(sealed, ::testing::Not(HasSubstr("key")));
+    const Result<std::string> opened = far.Open(sealed);
+    ASSERT_OK(opened);
+    EXPECT_EQ(*opened, content);
+  }
+  const Result<std::string> back = near.Open(ContentOf(far.Seal(FrameOf("its value"))));
+  ASSERT_OK(back);
+  EXPECT_EQ(*back, "its value");
+}
+
+// Fault (store): With `--encrypt`, a frame to the store is altered, repeated or cut off on its way
+// -> The frame is not accepted, and the connection ends
+TEST(SealedFramesTest, WhatIsAlteredRepeatedOrCutIsNotTaken) {
+  const auto altered = StatusIs(StatusCode::kUnavailable, HasSubstr("altered on their way"));
+  SealedFrames near(kKeys);
+  const std::string sealed = ContentOf(near.Seal(FrameOf("content")));
+  for (size_t at = 0; at < sealed.size(); ++at) {
+    SealedFrames far({kKeys.incoming, kKeys.outgoing});
+    std::string other = sealed;
+    other[at] ^= 1;
+    EXPECT_THAT(far.Open(other), altered) << at;
+  }
+  SealedFrames far({kKeys.incoming, kKeys.outgoing});
+  EXPECT_OK(far.Open(sealed));
+  EXPECT_THAT(far.Open(sealed), altered);
+  EXPECT_THAT(far.Open("short"), altered);
+}
+
 }  // namespace
+
 }  // namespace cadre::store

@@ -37,7 +37,7 @@ Result<std::string> GroupWorker::CompareAndSet(std::string_view key, std::string
 Status GroupWorker::Delete(std::string_view key) { return worker_.Delete(Key(key)); }
 
 Status GroupWorker::Barrier(std::string_view name, std::chrono::nanoseconds timeout) {
-  // The store's barriers are the whole world's, so this one is a count and a key.
+  // The store's barriers include the whole world, so this one uses a counter and a key.
   const std::string prefix = absl::StrCat("barrier/", ToAbsl(name), "/");
   ASSIGN_OR_RETURN(const int64_t entered, Add(absl::StrCat(prefix, "entered"), 1));
   const int64_t round = (entered - 1) / place_.world_size;

@@ -1,4 +1,4 @@
-// A part of the world as a world of its own: for backends that join only some ranks.
+// Presents some ranks of the world as a world of their own, for backends that connect only these.
 #ifndef CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_
 #define CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_
 
@@ -10,11 +10,11 @@
 
 namespace cadre::store {
 
-// Thread safe, as the worker is. Keys and barriers are the group's own.
+// Thread safe, like the worker. Keys and barriers belong to the group.
 class GroupWorker : public Worker {
  public:
-  // `worker` must outlive this. `name` is the same for all of one group, and no other group's.
-  // `place` is this rank's within the group.
+  // `worker` must outlive this. `name` is the same for all ranks of the group, and unique among
+  // groups. `place` is this rank's within the group.
   GroupWorker(Worker* worker, std::string name, const WorkerPlace& place);
 
   const WorkerPlace& place() const override { return place_; }

@@ -1,4 +1,5 @@
-// A worker whose store another process of the same launch serves over TCP.
+// A worker whose store is served over TCP by another process of the same launch. Both sides prove
+// that they know the store's key (sockets/handshake.h), which is never sent over the network.
 #ifndef CADRE_WORKER_RUNTIME_STORE_SERVED_WORKER_H_
 #define CADRE_WORKER_RUNTIME_STORE_SERVED_WORKER_H_
 
@@ -7,20 +8,36 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "cadre/result.h"
 #include "cadre/worker.h"
 #include "worker_runtime/store/call_stream.h"
-#include "worker_runtime/store/enter_store.h"
 #include "worker_runtime/store/store_worker.h"
 
 namespace cadre::store {
 
+// Limits connecting and the proofs together.
+inline constexpr absl::Duration kStoreConnectTimeout = absl::Seconds(5);
+
+struct StoreAddress {
+  std::string endpoint;  // "10.0.0.1:4567"
+  std::string key;       // known only to the ranks; never logged
+};
+
+// Returns a connection for calls of rpc/worker_protocol.h without a token, encrypted if
+// CADRE_ENCRYPT is set. Waits at most kStoreConnectTimeout. A peer whose machine has failed is
+// detected within 15 s.
+//   UNAVAILABLE        nothing listens there, or it did not answer, or not yet
+//   PERMISSION_DENIED  the server that listens there does not know the key
+//   FAILED_PRECONDITION  one side encrypts and the other does not
+Result<StoreConnection> ConnectToStore(const StoreAddress& at, int rank);
+
 class ServedWorker : public StoreWorker {
  public:
-  // `server`: who serves there, for errors. Connects with the first call.
+  // `server` describes the serving process in errors. Connects with the first call.
   ServedWorker(const StoreAddress& at, std::string server, const WorkerPlace& place);
 
-  // Nobody shows it: there is no launcher of ours.
+  // Does nothing: without Cadre's launcher, progress is not displayed.
   void ReportProgress(int64_t, double, double) override {}
 
  protected:
@@ -29,7 +46,7 @@ class ServedWorker : public StoreWorker {
 
  private:
   Result<keyspace::Reply> Send(keyspace::Request request) override;
-  Result<Entry> Enter();
+  Result<StoreConnection> Connect();
 
   const StoreAddress at_;
   const std::string server_;

@@ -1,11 +1,16 @@
+// The store that rank 0 serves, and the acceptor that authenticates its connections.
 #include "worker_runtime/store/store_server.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -20,19 +25,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/peer_user.h"
 #include "base/status_macros.h"
 #include "base/steady_wait.h"
 #include "cadre/status.h"
 #include "rendezvous/keyspace/keyspace.h"
+#include "rpc/frames/codec.h"
 #include "rpc/frames/frame_server.h"
-#include "rpc/frames/messages.h"
 #include "rpc/worker_protocol.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/sockets/endpoint.h"
-#include "worker_runtime/store/addresses.h"
-#include "worker_runtime/store/gate.h"
-#include "worker_runtime/store/sealed_frames.h"
-#include "worker_runtime/wire/encryption.h"
+#include "worker_runtime/sockets/handshake.h"
+#include "worker_runtime/sockets/tcp_socket.h"
+#include "worker_runtime/store/call_stream.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::store {
 namespace {
@@ -41,17 +46,17 @@ constexpr size_t kMaxConnections = 65536;
 
 }  // namespace
 
-// All but `stop` and `thread` is the thread's, once it runs.
+// Everything except `stop` and `thread` is used only by the thread, once it runs.
 struct StoreServer::State {
   ~State() {
     if (thread.joinable()) {
       const uint64_t one = 1;
-      // An eventfd takes it.
+      // Writing to an eventfd fails only by EINTR.
       while (write(stop, &one, sizeof(one)) < 0 && errno == EINTR) {
       }
       thread.join();
     }
-    // Says to those who wait that it leaves.
+    // Tells waiting clients that it leaves.
     server.reset();
     if (stop >= 0) close(stop);
   }
@@ -60,7 +65,7 @@ struct StoreServer::State {
   int Accept(uint64_t connection);
   void Run();
   Status OnFrame(uint64_t connection, absl::string_view content);
-  void Send(const std::vector<keyspace::AnswerTo>& answers);
+  void Send(const std::vector<keyspace::AddressedReply>& answers);
   std::string FrameFor(uint64_t connection, const rpc::WorkerReply& reply);
   int WaitMs(MonoTime deadline) const;
 
@@ -68,10 +73,10 @@ struct StoreServer::State {
   uint32_t world_size = 0;
   std::string endpoint;
   keyspace::Keyspace store;
-  keyspace::Stored stored;
-  std::unique_ptr<Gate> gate;
+  keyspace::StoreContent stored;
+  std::unique_ptr<StoreAcceptor> acceptor;
   std::unique_ptr<frames::FrameServer> server;
-  std::map<uint64_t, SealedFrames> sealed;  // those that are encrypted
+  std::map<uint64_t, SealedFrames> sealed;  // of encrypted connections
   std::mutex mutex;
   std::string address_reached ABSL_GUARDED_BY(mutex);
   int clients ABSL_GUARDED_BY(mutex) = 0;
@@ -84,13 +89,13 @@ Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
   endpoint = sockets::EndpointOf(listener);
   stop = eventfd(0, EFD_CLOEXEC);
   if (stop < 0) return ErrnoToStatus(errno, "cannot make an eventfd");
-  ASSIGN_OR_RETURN(gate,
-                   Gate::Open(std::move(listener), {key, encrypts}, static_cast<int>(world_size)));
+  ASSIGN_OR_RETURN(acceptor, StoreAcceptor::Open(std::move(listener), {key, encrypts},
+                                                 static_cast<int>(world_size)));
   frames::FrameServer::Options options;
   options.name = "rank 0";
   options.max_frame_bytes = rpc::kWorkerFrameBytesMax + (encrypts ? SealedFrames::kMoreBytes : 0);
   options.max_connections = kMaxConnections;
-  options.listener = gate->fd();
+  options.listener = acceptor->fd();
   options.accept = [this](uint64_t connection) { return Accept(connection); };
   options.farewell = [this](uint64_t connection, const absl::Status& why) {
     return FrameFor(connection, rpc::ErrorReply(0, why));
@@ -111,20 +116,20 @@ Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
 }
 
 int StoreServer::State::Accept(uint64_t connection) {
-  Entry entry = gate->Next();
+  StoreConnection entry = acceptor->Next();
   if (!entry.socket.ok()) return -1;
   if (entry.keys.has_value()) sealed.try_emplace(connection, *std::move(entry.keys));
   const std::string address = sockets::AddressOf(entry.socket.get());
   const std::lock_guard<std::mutex> lock(mutex);
   ++clients;
-  if (!IsLoopback(address)) address_reached = address;
+  if (!sockets::IsLoopback(address)) address_reached = address;
   return entry.socket.Release();
 }
 
 void StoreServer::State::Run() {
   pollfd fds[] = {{stop, POLLIN, 0}, {server->fd(), POLLIN, 0}};
   for (;;) {
-    const MonoTime next = gate->Advance(MonoNow());
+    const MonoTime next = acceptor->Advance(MonoNow());
     poll(fds, 2, WaitMs(std::min(next, store.NextDeadline())));
     if ((fds[0].revents & POLLIN) != 0) return;
     server->Read();
@@ -161,10 +166,10 @@ Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view conten
   return OkStatus();
 }
 
-void StoreServer::State::Send(const std::vector<keyspace::AnswerTo>& answers) {
-  for (const keyspace::AnswerTo& answer : answers) {
+void StoreServer::State::Send(const std::vector<keyspace::AddressedReply>& answers) {
+  for (const keyspace::AddressedReply& answer : answers) {
     uint64_t connection = 0;
-    if (!absl::SimpleAtoi(answer.asker.peer, &connection)) continue;
+    if (!absl::SimpleAtoi(answer.requester.peer, &connection)) continue;
     const keyspace::Reply& reply = answer.reply;
     server->Answer(connection, FrameFor(connection, {reply.id, reply.code, reply.message,
                                                      rpc::StoreResult{reply.value, reply.number}}));
@@ -196,14 +201,139 @@ std::string StoreServer::address_reached() const {
   return state_->address_reached;
 }
 
-int StoreServer::refused_rank() const { return state_->gate->refused_rank(); }
+int StoreServer::refused_rank() const { return state_->acceptor->refused_rank(); }
 
-bool StoreServer::lacked_descriptors() const { return state_->gate->lacked_descriptors(); }
+bool StoreServer::lacked_descriptors() const { return state_->acceptor->lacked_descriptors(); }
 
-bool StoreServer::AwaitAlone(std::chrono::nanoseconds patience) {
+bool StoreServer::AwaitAlone(std::chrono::nanoseconds timeout) {
   std::unique_lock<std::mutex> lock(state_->mutex);
-  return WaitFor(state_->client_left, lock, absl::FromChrono(patience),
+  return WaitFor(state_->client_left, lock, absl::FromChrono(timeout),
                  [this] { return state_->clients <= 1; });
+}
+
+namespace {
+
+// The listener's number in the epoll set of the unauthenticated connections.
+constexpr uint64_t kListener = 0;
+// The connections that are handled, and accepted, in one call.
+constexpr int kMaxReady = 64;
+constexpr int kAccepts = 16;
+// The pause before this process tries again to open a descriptor.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+
+}  // namespace
+
+StoreAcceptor::StoreAcceptor(ScopedFd epoll, ScopedFd listener,
+                             sockets::HandshakeParameters parameters, int ranks)
+    : epoll_(std::move(epoll)),
+      listener_(std::move(listener)),
+      parameters_(std::move(parameters)),
+      room_(static_cast<size_t>(ranks) + kMaxPendingConnections) {}
+
+Result<std::unique_ptr<StoreAcceptor>> StoreAcceptor::Open(ScopedFd listener,
+                                                           sockets::HandshakeParameters parameters,
+                                                           int ranks) {
+  ScopedFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.ok()) return ErrnoToStatus(errno, "cannot make an epoll instance");
+  std::unique_ptr<StoreAcceptor> acceptor(
+      new StoreAcceptor(std::move(epoll), std::move(listener), std::move(parameters), ranks));
+  if (!acceptor->Watch(acceptor->listener_.get(), kListener)) {
+    return ErrnoToStatus(errno, "cannot wait for ranks");
+  }
+  return acceptor;
+}
+
+bool StoreAcceptor::Watch(int fd, uint64_t number) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = number;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+StoreConnection StoreAcceptor::Next() {
+  if (authenticated_.empty()) {
+    epoll_event events[kMaxReady];
+    const int ready = epoll_wait(epoll_.get(), events, kMaxReady, 0);
+    for (int i = 0; i < ready; ++i) {
+      if (events[i].data.u64 == kListener) {
+        Accept();
+        continue;
+      }
+      const auto pending = pending_.find(events[i].data.u64);
+      if (pending != pending_.end() && !Serve(pending->second)) pending_.erase(pending);
+    }
+  }
+  if (authenticated_.empty()) return ScopedFd();
+  StoreConnection next = std::move(authenticated_.front());
+  authenticated_.pop_front();
+  return next;
+}
+
+void StoreAcceptor::Accept() {
+  for (int i = 0; i < kAccepts; ++i) {
+    ScopedFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.ok()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+      if (errno == EMFILE || errno == ENFILE) lacked_descriptors_ = true;
+      if (MakeRoom()) return;
+      // Otherwise epoll would report it continuously.
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+      pause_until_ = MonoNow() + kPause;
+      return;
+    }
+    // Processes of other users are rejected: they would occupy places for a while, and on a shared
+    // machine one may have seen the key.
+    if (!MayServe(PeerUserOf(socket.get()))) continue;
+    if (pending_.size() >= room_) MakeRoom();
+    Result<std::string> nonce = sockets::HandshakeNonce();
+    if (!nonce.ok() || !Watch(socket.get(), last_number_ + 1)) continue;
+    sockets::ConfigureSocket(socket);
+    pending_.emplace(++last_number_,
+                     PendingConnection{std::move(socket),
+                                       sockets::Handshake::Answer(parameters_, sockets::kStoreRank,
+                                                                  INT_MAX, *std::move(nonce)),
+                                       MonoNow() + kAuthenticationTimeout, ""});
+  }
+}
+
+bool StoreAcceptor::MakeRoom() {
+  const auto silent = std::find_if(pending_.begin(), pending_.end(),
+                                   [](const auto& one) { return one.second.handshake.peer() < 0; });
+  if (silent != pending_.end()) {
+    pending_.erase(silent);
+    return true;
+  }
+  if (pending_.empty()) return false;
+  pending_.erase(pending_.begin());
+  return true;
+}
+
+bool StoreAcceptor::Serve(PendingConnection& pending) {
+  const sockets::HandshakeResult result =
+      AdvanceHandshake(pending.socket.get(), pending.handshake, pending.received);
+  // A new socket buffers the little that this side sends.
+  if (result.progress == sockets::Progress::kWaits) return pending.handshake.output().empty();
+  if (result.progress == sockets::Progress::kDone &&
+      pending.handshake.purpose() == sockets::Purpose::kStore &&
+      pending.handshake.CheckEncryption().ok()) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, pending.socket.get(), nullptr);
+    authenticated_.push_back({std::move(pending.socket), pending.handshake.MakeRecordKeys()});
+  } else if (pending.handshake.peer() >= 0) {
+    refused_rank_ = pending.handshake.peer();
+  }
+  return false;
+}
+
+MonoTime StoreAcceptor::Advance(MonoTime now) {
+  if (now >= pause_until_) {
+    pause_until_ = MonoTime::Never();
+    Watch(listener_.get(), kListener);
+  }
+  while (!pending_.empty() && now >= pending_.begin()->second.give_up) {
+    pending_.erase(pending_.begin());
+  }
+  if (pending_.empty()) return pause_until_;
+  return std::min(pause_until_, pending_.begin()->second.give_up);
 }
 
 }  // namespace cadre::store

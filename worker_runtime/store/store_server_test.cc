@@ -7,9 +7,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/sockets/tcp_socket.h"
 #include "worker_runtime/store/call_stream.h"
-#include "worker_runtime/store/enter_store.h"
+#include "worker_runtime/store/served_worker.h"
 
 namespace cadre::store {
 namespace {
@@ -41,7 +41,8 @@ class StoreServerTest : public ::testing::Test {
   }
   std::unique_ptr<CallStream> Client(const std::string& key) {
     return std::make_unique<CallStream>(
-        [at = StoreAddress{server_->endpoint(), key}] { return EnterStore(at, 1); }, std::nullopt);
+        [at = StoreAddress{server_->endpoint(), key}] { return ConnectToStore(at, 1); },
+        std::nullopt);
   }
   int64_t Add(uint64_t id, int64_t delta) {
     const auto reply = client_->Call(CallOf(id, keyspace::Add{"n", delta}), kLong);

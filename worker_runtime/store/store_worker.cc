@@ -10,8 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "base/utf8.h"
-#include "rendezvous/keyspace/limits.h"
+#include "rendezvous/keyspace/store_limits.h"
 #include "worker_runtime/absl_types.h"
 
 namespace cadre::store {
@@ -39,7 +38,7 @@ Status CheckValue(std::string_view key, std::string_view value) {
                                            " fit into the store"));
 }
 
-// Says which call failed; the code stays.
+// Adds the failed call to the message; the code is unchanged.
 Status Annotate(const Status& status, const char* call, std::string_view key) {
   if (status.ok()) return status;
   return Status(status.code(), absl::StrCat(call, "(\"", ToAbsl(key), "\"): ", status.message()));

@@ -11,15 +11,15 @@
 #include "absl/time/time.h"
 #include "cadre/result.h"
 #include "cadre/worker.h"
-#include "rendezvous/keyspace/request.h"
+#include "rendezvous/keyspace/store_request.h"
 #include "rpc/worker_protocol.h"
 
 namespace cadre::store {
 
-// What a call may take beyond the time it waits.
+// The time that a call may take in addition to what it waits.
 inline constexpr absl::Duration kCallMargin = absl::Seconds(10);
 
-// Thread safe, once it knows its place.
+// Thread safe, once its place is set.
 class StoreWorker : public Worker {
  public:
   const WorkerPlace& place() const override { return place_; }
@@ -39,15 +39,15 @@ class StoreWorker : public Worker {
   StoreWorker();
   void MoveTo(const WorkerPlace& place) { place_ = place; }
 
-  // Blocks for the answer, request.wait_ms and kCallMargin at most. What is not OK says why the
-  // store cannot be reached; the reply may carry the store's own error. Any thread.
+  // Blocks for the answer, at most request.wait_ms plus kCallMargin. An error means that the store
+  // cannot be reached; the reply may carry the store's own error. May be called on any thread.
   virtual Result<keyspace::Reply> Send(keyspace::Request request) = 0;
 
-  // Names a call of this worker.
+  // Returns a new id for a call of this worker.
   uint64_t NextId() { return next_id_++; }
-  // As a request of this worker travels to whoever serves it.
+  // Converts a request of this worker to the call that is sent to the server.
   rpc::WorkerCall CallOf(keyspace::Request request) const;
-  // The other way round.
+  // Converts the server's reply back.
   static keyspace::Reply ReplyOf(rpc::WorkerReply reply);
 
  private:

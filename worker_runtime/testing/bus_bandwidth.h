@@ -1,5 +1,5 @@
-// Bandwidth as nccl-tests counts it: what a collective would need of each rank's link, so that
-// numbers compare between collectives and world sizes, and with the hardware. Pure.
+// Bus bandwidth as nccl-tests defines it: what a collective needs of each rank's link, so that
+// numbers compare between collectives, between world sizes, and with the hardware. Pure.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_BUS_BANDWIDTH_H_
 #define CADRE_WORKER_RUNTIME_TESTING_BUS_BANDWIDTH_H_
 
@@ -11,8 +11,8 @@ namespace cadre::testing {
 
 enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce };
 
-// Bytes per second. `bytes` is the whole buffer: of reduce-scatter the input, of all-gather the
-// output.
+// Returns bytes per second. `bytes` is the whole buffer: the input of reduce-scatter, the output of
+// all-gather.
 inline double BusBandwidth(Collective collective, size_t bytes, absl::Duration duration,
                            int ranks) {
   const double algorithm = static_cast<double>(bytes) / absl::ToDoubleSeconds(duration);

@@ -13,19 +13,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "rpc/frames/codec.h"
 #include "rpc/frames/frame_reader.h"
-#include "rpc/frames/messages.h"
 
 namespace cadre {
 namespace {
 
-// False: nothing more can be written.
+// Returns false if nothing more can be written.
 bool Write(int socket, const std::string& bytes) {
   return send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
 }
 
-// The next frame; false at the end.
+// Reads the next frame; returns false at the end.
 bool ReadFrame(int socket, frames::FrameReader* reader, std::string* frame) {
   for (;;) {
     absl::string_view found;
@@ -90,11 +90,6 @@ void CallServer::Serve(int socket) {
     serving = false;
   }
   while (serving && ReadFrame(socket, &reader, &frame)) {
-    uint64_t id = 0;
-    uint32_t protocol = 0;
-    if (rpc::HelloProtocol(frame, &id, &protocol) && protocol == rpc::kWorkerProtocolBefore) {
-      frame = rpc::SayProtocolBefore(frame);
-    }
     const absl::StatusOr<rpc::WorkerCall> call = frames::ParseMessage<rpc::WorkerCall>(frame);
     if (!call.ok()) break;
     std::string bytes;

@@ -1,4 +1,4 @@
-// An agent's end of rpc/worker_protocol.h, as a test wants it.
+// The agent's end of rpc/worker_protocol.h, with replies that a test chooses.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_CALL_SERVER_H_
 #define CADRE_WORKER_RUNTIME_TESTING_CALL_SERVER_H_
 
@@ -15,12 +15,12 @@ namespace cadre {
 
 class CallServer {
  public:
-  // Gives what is said now on the connection on which the call came, in order. A reply to call 0
-  // ends it. Called by a thread of each connection.
+  // Returns the replies that are sent now, in order, on the connection on which the call came. A
+  // reply to call 0 closes the connection. A thread of each connection calls the handler.
   using Handler = std::function<std::vector<rpc::WorkerReply>(const rpc::WorkerCall&)>;
 
   CallServer(const std::string& socket, std::string token, Handler handler);
-  // Ends all connections.
+  // Closes all connections.
   ~CallServer();
   CallServer(const CallServer&) = delete;
   CallServer& operator=(const CallServer&) = delete;

@@ -20,7 +20,7 @@ constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64, DataType
                                DataType::kUint8};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax, ReduceOp::kMin};
 
-// Every rank's bytes are those of rank 0.
+// Checks that every rank's bytes equal those of rank 0.
 void ExpectSameEverywhere(Communicator& communicator, const std::vector<char>& data) {
   uint64_t hash = 1469598103934665603ull;
   for (const char byte : data) hash = (hash ^ static_cast<uint8_t>(byte)) * 1099511628211ull;
@@ -49,7 +49,7 @@ void CollectiveSuite::WithRanks(const std::function<void(Communicator&)>& body) 
     auto communicator = GetParam().connect(worker, {"suite", kLong});
     ASSERT_OK(communicator);
     body(**communicator);
-    // Nobody goes before all have what they came for.
+    // No rank may leave before all have finished.
     EXPECT_OK((*communicator)->Barrier()->Wait(kLong));
   });
 }
@@ -152,7 +152,7 @@ TEST_P(CollectiveSuite, ReduceScatterVarying) {
     for (const DataType type : kTypes) {
       for (const bool multiplies : {false, true}) {
         if (multiplies && !IsFloatingPoint(type)) continue;
-        // Nothing for rank 0, and more than one piece for the last.
+        // Rank 0 sends nothing, and the last rank more than one piece.
         std::vector<size_t> counts, begins = {0};
         for (int peer = 0; peer < ranks; ++peer) {
           counts.push_back(peer == 0 && ranks > 1 ? 0 : size_t{1} << (4 * peer % 20));
@@ -173,10 +173,10 @@ TEST_P(CollectiveSuite, ReduceScatterVarying) {
   });
 }
 
-// Whole numbers, of which float32 sums exactly.
+// The values are whole numbers, whose sums are exact in float32.
 float HugeElement(size_t i, int rank) { return static_cast<float>((i * 7 + rank * 13) % 101); }
 
-// Beyond every piece that a backend cuts buffers into, and not a multiple of any.
+// Larger than every piece into which a backend cuts buffers, and not a multiple of any.
 constexpr size_t kHugeCount = 5500003;  // 22 MB
 
 TEST_P(CollectiveSuite, HugeBuffersThroughAllocatedAndOrdinaryMemory) {
@@ -212,7 +212,8 @@ TEST_P(CollectiveSuite, HugeBuffersThroughAllocatedAndOrdinaryMemory) {
   });
 }
 
-// While the operations before it are still under way, on some ranks more of them than on others.
+// Buffers are allocated while earlier operations are still pending, on some ranks more than on
+// others.
 TEST_P(CollectiveSuite, BuffersAreAllocatedInTurn) {
   WithRanks([](Communicator& communicator) {
     constexpr int kRounds = 10, kBefore = 40;
@@ -289,7 +290,7 @@ TEST_P(CollectiveSuite, AllGatherOfEqualAndVaryingParts) {
       for (int peer = 0; peer < ranks; ++peer) {
         const auto part = Elements(type, unit, peer, 3);
         equal.insert(equal.end(), part.begin(), part.end());
-        // Every third rank has nothing.
+        // Every third rank contributes nothing.
         counts.push_back(peer % 3 == 1 ? 0 : unit * (peer + 1) / ranks);
         varying.insert(varying.end(), part.begin(), part.begin() + counts.back() * 8);
       }
@@ -326,7 +327,7 @@ TEST_P(CollectiveSuite, MessagesGoAroundTheRing) {
       works.push_back(
           communicator.Receive({received[i].data(), counts[i], DataType::kUint8}, from, tag));
     }
-    // Beside the order of messages.
+    // A barrier does not take part in the order of messages.
     works.push_back(communicator.Barrier());
     for (auto& work : works) ASSERT_OK(work->Wait(kLong));
     for (size_t i = 0; i < counts.size(); ++i) {
@@ -338,7 +339,7 @@ TEST_P(CollectiveSuite, MessagesGoAroundTheRing) {
 TEST_P(CollectiveSuite, GroupsByColorAndKey) {
   WithRanks([](Communicator& communicator) {
     const int rank = communicator.rank(), ranks = communicator.size();
-    // Odd and even, in reverse order; the last rank takes no part.
+    // Odd and even ranks form groups, in reverse order; the last rank takes no part.
     const bool takes_part = ranks == 1 || rank + 1 < ranks;
     auto group = communicator.Split(takes_part ? rank % 2 : -1, -rank);
     ASSERT_OK(group);

@@ -28,7 +28,8 @@ class CollectiveSuite : public ::testing::TestWithParam<SuiteCase> {
   void WithRanks(const std::function<void(Communicator&)>& body);
 };
 
-// 1 to 8 ranks; as many nodes as there are ranks where that is less than `nodes`.
+// Returns cases of 1 to 8 ranks on `nodes` nodes, or on one node per rank where there are fewer
+// ranks.
 std::vector<SuiteCase> AllRanksOf(const std::string& name, const ConnectFunction& connect,
                                   int nodes);
 

@@ -1,4 +1,4 @@
-// Every CPU backend through the same suite.
+// Runs the collective suite on every CPU backend.
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/sockets/socket_communicator.h"

@@ -32,7 +32,7 @@ constexpr size_t kMaxKey = 256;
 constexpr size_t kMaxValue = 8 << 10;
 constexpr size_t kMaxEntries = 1024;
 
-// Lies in memory that parent and children share; pages that nobody writes cost nothing.
+// The store is in memory that parent and children share; pages that are never written cost nothing.
 struct SharedStore {
   struct Entry {
     bool used;
@@ -41,7 +41,7 @@ struct SharedStore {
     char value[kMaxValue];
   };
   pthread_mutex_t mutex;
-  // Counts changes. A futex, since a condition of glibc's lets nobody through any more once a
+  // Counts changes. It is a futex, since a condition variable of glibc blocks for ever once a
   // process that waits for it was killed.
   std::atomic<uint32_t> changes;
   Entry entries[kMaxEntries];

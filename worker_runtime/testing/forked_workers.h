@@ -1,5 +1,5 @@
-// The workers of one world as processes of their own, with a store in memory that they share. For
-// tests and measurements of what happens between processes.
+// The workers of one world as forked processes, with a store in shared memory. Tests and
+// measurements use it where the interplay of processes matters.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_FORKED_WORKERS_H_
 #define CADRE_WORKER_RUNTIME_TESTING_FORKED_WORKERS_H_
 
@@ -15,30 +15,30 @@ namespace cadre::testing {
 
 struct SharedStore;
 
-// One thread. Fork before the first thread of the process is started: a child has only the one that
-// forked.
+// Used by one thread. Fork before the process starts its first thread: a child has only the thread
+// that called fork.
 class ForkedWorkers {
  public:
-  // Ranks are split evenly over `nodes`.
+  // The ranks are split evenly over `nodes`.
   explicit ForkedWorkers(int world_size, int nodes = 1);
-  // Kills what still runs.
+  // Kills the children that still run.
   ~ForkedWorkers();
   ForkedWorkers(const ForkedWorkers&) = delete;
   ForkedWorkers& operator=(const ForkedWorkers&) = delete;
 
-  // Starts every rank; a child ends with what `body` returns as its exit status.
+  // Starts every rank; a child exits with the status that `body` returns.
   void Start(const std::function<int(Worker&)>& body);
-  // Starts a rank anew, whose process has been waited for.
+  // Starts a rank again after its process has been waited for.
   void Replace(int rank, const std::function<int(Worker&)>& body);
 
   pid_t pid(int rank) const { return pids_[rank]; }
   void Signal(int rank, int signal) const;
-  // Waits for the rank to end: its exit status, or 128 and the signal that killed it.
+  // Waits for the rank to end; returns its exit status, or 128 plus the signal that killed it.
   int Wait(int rank);
-  // 0: every rank ended with 0. Else the first other status.
+  // Returns 0 if every rank ended with 0, else the first other status.
   int WaitForAll();
 
-  // The store as the parent sees it; its rank is -1.
+  // A worker with rank -1 through which the parent uses the store.
   Worker& observer() { return *observer_; }
 
  private:

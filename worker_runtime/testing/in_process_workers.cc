@@ -38,7 +38,7 @@ class InProcessStore {
     return std::move(answers_.extract(call).mapped());
   }
 
-  // Waits end, and every call fails from now on, with this.
+  // Ends all waits; every call fails with this status from now on.
   void End(const Status& why) {
     const std::lock_guard<std::mutex> lock(mutex_);
     end_ = why;
@@ -46,8 +46,9 @@ class InProcessStore {
   }
 
  private:
-  void Deliver(const std::vector<keyspace::AnswerTo>& answers) {
-    for (const keyspace::AnswerTo& answer : answers) answers_[answer.asker.call] = answer.reply;
+  void Deliver(const std::vector<keyspace::AddressedReply>& answers) {
+    for (const keyspace::AddressedReply& answer : answers)
+      answers_[answer.requester.call] = answer.reply;
     if (!answers.empty()) changed_.notify_all();
   }
 
@@ -57,7 +58,7 @@ class InProcessStore {
   Status end_;  // OK: not yet
   uint64_t last_call_ = 0;
   keyspace::Keyspace keyspace_;
-  keyspace::Stored stored_;
+  keyspace::StoreContent stored_;
   std::map<uint64_t, keyspace::Reply> answers_;  // by call
 };
 

@@ -1,5 +1,5 @@
-// The workers of one world inside one process: a real store, with waits, barriers and generations,
-// in memory. For tests of what is built on a Worker.
+// The workers of one world inside one process, for tests of what is built on a Worker. Their store
+// is in memory and has real waits, barriers and generations.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_IN_PROCESS_WORKERS_H_
 #define CADRE_WORKER_RUNTIME_TESTING_IN_PROCESS_WORKERS_H_
 
@@ -14,20 +14,21 @@ namespace cadre::testing {
 
 class InProcessStore;
 
-// Thread safe. The workers live as long as this.
+// Thread safe. The workers live as long as this object.
 class InProcessWorkers {
  public:
-  // Ranks are split evenly over `nodes`, the last of which gets what remains.
+  // The ranks are split evenly over `nodes`; the last node gets the remainder.
   explicit InProcessWorkers(int world_size, int nodes = 1, uint64_t generation = 1);
   ~InProcessWorkers();
 
   int world_size() const { return static_cast<int>(workers_.size()); }
   Worker& worker(int rank) { return *workers_[rank]; }
 
-  // Begins the next generation: waits end, and every call of these workers fails, with ABORTED.
+  // Begins the next generation: pending waits end, and every call of these workers fails with
+  // ABORTED.
   void EndGeneration();
 
-  // Runs `body` as every rank, one thread each, and returns when all have returned.
+  // Runs `body` as every rank, one thread each; returns when all have returned.
   void Run(const std::function<void(Worker&)>& body);
 
  private:

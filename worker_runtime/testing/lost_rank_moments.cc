@@ -23,11 +23,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Test;
 
-// A world's store holds the keys of so many.
+// A world's store has room for the keys of so many moments.
 constexpr int kMomentsOfAWorld = 10;
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 constexpr std::chrono::nanoseconds kShort = std::chrono::seconds(1);
-// The promise, and what a machine that is busy with other things gets.
+// kInTime is the promised time; kNoticed allows for a machine that is busy with other work.
 constexpr absl::Duration kInTime = absl::Seconds(1);
 constexpr absl::Duration kNoticed = absl::Seconds(10);
 
@@ -51,7 +51,8 @@ std::vector<Moment> RandomMoments(int count, uint32_t seed) {
   return moments;
 }
 
-// How far each rank is; in memory that all share, because who is stopped must not hold the store.
+// How many steps each rank has made. The counters are in shared memory of their own, because a rank
+// must not be stopped while it holds the store's lock.
 class Steps {
  public:
   Steps()
@@ -74,7 +75,7 @@ class World {
     workers_.Start([this](Worker& worker) { return RunRank(worker, 0); });
   }
 
-  // How long those who were left took, in any order.
+  // Returns how long the surviving ranks took, in any order.
   std::vector<absl::Duration> Run() {
     std::vector<absl::Duration> took;
     for (size_t m = 0; m < moments_.size(); ++m) {
@@ -89,7 +90,7 @@ class World {
   }
 
  private:
-  // A rank's program, whose process is started for moment `first`.
+  // The program of a rank whose process is started for moment `first`.
   int RunRank(Worker& worker, size_t first) {
     for (size_t m = first; m < moments_.size() && !Test::HasFailure(); ++m) {
       if (!worker.Get(Key("begin", moments_[m]), kLong).ok()) return 1;

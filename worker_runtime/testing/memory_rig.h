@@ -1,4 +1,4 @@
-// Checkpoints in memory of nodes that are folders.
+// Tests of checkpoints in memory; a directory stands for the memory of each node.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_MEMORY_RIG_H_
 #define CADRE_WORKER_RUNTIME_TESTING_MEMORY_RIG_H_
 
@@ -30,7 +30,7 @@ class MemoryRig : public ::testing::Test {
 
   const std::string& path() const { return path_; }
   std::string NodeFolder(int node) const { return absl::StrCat(path_, "/node-", node); }
-  // In the folder of the worker's node.
+  // Opens the checkpoint in the directory of the worker's node.
   std::unique_ptr<MemoryCheckpoint> OpenWith(Worker& worker,
                                              MemoryCheckpointOptions options) const {
     options.timeout = kLong;

@@ -1,4 +1,4 @@
-// A process that has no room for another thread.
+// Makes the creation of threads fail in this process.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_NO_THREADS_H_
 #define CADRE_WORKER_RUNTIME_TESTING_NO_THREADS_H_
 
@@ -10,8 +10,9 @@
 
 namespace cadre::testing {
 
-// While it lives, no thread of this process can start another: its stack would not fit into any
-// address space. That is EAGAIN, as beyond a limit of processes, which root has not.
+// While the object lives, every std::thread or pthread with default attributes fails with EAGAIN,
+// because its stack would not fit into any address space. A process limit has the same effect, but
+// does not apply to root.
 class NoThreads {
  public:
   NoThreads() {

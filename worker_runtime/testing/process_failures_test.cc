@@ -1,5 +1,5 @@
-// The errors of ranks that are processes when one of them dies, stops, leaves, runs another
-// program, or has bad data or none: one row for each fault, under each backend.
+// Ranks are processes, and one of them dies, stops, leaves, runs another program, or has bad data
+// or none. One row for each fault gives the error that the ranks must report, under each backend.
 #include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
@@ -34,11 +34,11 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 constexpr std::chrono::nanoseconds kShort = std::chrono::seconds(1);
-// The promise is 100 ms in shared memory and a second elsewhere; a machine that is busy with other
-// things gets more.
+// The promise is 100 ms in shared memory and one second elsewhere; a machine that is busy with
+// other work gets more.
 constexpr std::chrono::nanoseconds kNoticed = std::chrono::seconds(10);
 constexpr int kFaultStep = 6;
-// The exit status of a rank that has said how it went.
+// The exit status of a rank that has reported its result.
 constexpr int kTold = 0;
 
 using ConnectFunction = Result<std::unique_ptr<Communicator>> (*)(Worker&,
@@ -68,7 +68,7 @@ struct Row {
   const char* name;
   Fault fault;
   StatusCode code;
-  // Of the others' error; $ stands for the culprit's rank.
+  // A part of the other ranks' error; $ stands for the culprit's rank.
   const char* text;
   // Whether the culprit gets the error too.
   bool culprit_tells;
@@ -126,7 +126,7 @@ class Rank {
   int Run() {
     const Status status = Train();
     Tell(worker_, status);
-    // The others find out for themselves.
+    // The other ranks detect the loss by themselves.
     worker_.Get("over", kLong).IgnoreError();
     return kTold;
   }
@@ -151,7 +151,7 @@ class Rank {
     for (int step = 1; until_the_end || step <= kFaultStep + 2; ++step) {
       if (step == kFaultStep) {
         worker_.Set(absl::StrCat("runs/", worker_.rank()), "").IgnoreError();
-        // A rank must not be stopped while it has the store's lock.
+        // A rank must not be stopped while it holds the store's lock.
         if (!until_the_end) worker_.Get("fault", kLong).IgnoreError();
         const Status other = DoOtherThings(**communicator);
         if (!other.ok()) return other;
@@ -213,6 +213,9 @@ std::set<std::string> OurFiles(const char* folder) {
 
 class ProcessFailuresTest : public ::testing::TestWithParam<std::tuple<Backend, Row>> {};
 
+// Fault (collective): A rank dies, stops, leaves or makes a different call in the middle of a
+// collective between nodes -> Every other rank's call ends with the same cause and names that rank,
+// within 10 s (of the call's timeout if the rank is stopped)
 TEST_P(ProcessFailuresTest, EveryRankNamesTheCulprit) {
   const auto [backend, row] = GetParam();
   const std::string text = absl::StrReplaceAll(row.text, {{"$", absl::StrCat(backend.culprit)}});
@@ -240,7 +243,7 @@ TEST_P(ProcessFailuresTest, EveryRankNamesTheCulprit) {
              ended.status.ToString().c_str());
     }
     ASSERT_OK(workers.observer().Set("over", ""));
-    // Nobody hangs on the way out.
+    // No rank hangs while it exits.
     for (int rank = 0; rank < backend.ranks; ++rank) {
       if (rank == backend.culprit && row.fault == Fault::kStopped) continue;
       const bool was_killed = rank == backend.culprit && row.fault == Fault::kKilled;
@@ -259,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, ProcessFailuresTest,
                                                std::get<1>(info.param).name);
                          });
 
-// The rank that aborts, and those that wait for it: for a message, or in a barrier.
+// The rank that aborts, and the ranks that wait for it: for a message, or in a barrier.
 struct ExitGraceCase {
   const char* name;
   Backend backend;
@@ -272,14 +275,15 @@ constexpr ExitGraceCase kExitGraceCases[] = {
     {"SharedMemory", kBackends[0], 0, 2, false},
     {"Sockets", kBackends[1], 0, 2, false},
     {"Hierarchical", kBackends[2], 0, 2, false},
-    // Of one node, which knows nothing of the other's dead.
+    // The rank that aborts is on one node, which does not know of the dead rank on the other.
     {"WithinANode", kBackends[2], 1, 0, true},
 };
 
 class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
  protected:
-  // One rank dies without a word, then one aborts and lives on, as survivors do whose job recovers
-  // in place: how long a third one still waits for that.
+  // One rank exits without leaving its communicator, then one aborts and lives on, as survivors do
+  // whose job recovers in place. Returns how long a third rank still waits for the one that
+  // aborted.
   static std::chrono::nanoseconds WaitAfterAbort(const ExitGraceCase& row) {
     ForkedWorkers workers(row.backend.ranks, row.backend.nodes);
     workers.Start([&row](Worker& worker) {
@@ -314,8 +318,10 @@ class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
   }
 };
 
+// Fault (collective): A rank has died, and the other ranks' collectives fail -> The others do not
+// wait out the exit grace: they end after less (0.5 s in the quickest of five rounds)
 TEST_P(ExitGraceTest, AreNotAwaitedAfterAnothersDeath) {
-  // A machine that is busy with other things may need some more rounds.
+  // A machine that is busy with other work may need some more rounds.
   constexpr int kRounds = 5;
   std::chrono::nanoseconds fastest = std::chrono::nanoseconds::max();
   for (int round = 0; round < kRounds && absl::FromChrono(fastest) >= backend::kExitGrace;

@@ -1,4 +1,4 @@
-// Runs a body as each rank of a world inside one process, with a communicator.
+// Runs a function as each rank of a world inside one process, with a communicator.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
 #define CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
 
@@ -13,11 +13,12 @@
 
 namespace cadre::testing {
 
-// ConnectSockets, ConnectSharedMemory and the like.
+// A backend's connect function: ConnectSockets, ConnectSharedMemory and the like.
 using ConnectFunction =
     std::function<Result<std::unique_ptr<Communicator>>(Worker&, const CommunicatorOptions&)>;
 
-// One thread each; returns when all have returned. A rank that cannot connect fails the test.
+// Runs one thread per rank; returns when all have returned. A rank that cannot connect fails the
+// test.
 void OnEachRank(const ConnectFunction& connect, int world_size,
                 const std::function<void(Communicator&)>& body,
                 std::chrono::nanoseconds timeout = std::chrono::seconds(30));

@@ -1,4 +1,4 @@
-// For the tests of the reducer: small models, and a body that runs on each rank.
+// Small models, and a function that runs on each rank, for the tests of the reducer.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
 #define CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
 
@@ -36,7 +36,7 @@ struct Model {
   std::vector<std::string> names;
 };
 
-// Each gradient in a bucket of its own, unless the test says otherwise.
+// Puts each gradient into a bucket of its own, unless the test changes the options.
 inline ReducerOptions Small() {
   ReducerOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 1;

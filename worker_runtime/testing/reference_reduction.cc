@@ -73,7 +73,7 @@ double Read(DataType type, const char* from) {
   return 0;
 }
 
-// How far a result may be from the float64 one, relative to the sum of the magnitudes.
+// Returns the allowed deviation from the float64 result, relative to the sum of the magnitudes.
 double Tolerance(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -123,12 +123,12 @@ Expected Reference(const std::vector<std::vector<char>>& inputs, DataType type, 
 
 std::vector<char> Elements(DataType type, size_t count, int rank, uint32_t seed) {
   std::vector<char> data(count * SizeOf(type));
-  // Not the standard distributions: the suite makes very many of these.
+  // The standard distributions are too slow: the suite makes very many of these.
   uint64_t state = (uint64_t{seed} << 32) + static_cast<uint64_t>(rank) + 1;
   for (size_t i = 0; i < count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     const auto bits = static_cast<uint32_t>(state >> 40);  // 24 of them
-    // Small enough that the sum of eight fits every type.
+    // The values are small enough that the sum of eight fits every type.
     Write(type, IsFloatingPoint(type) ? bits * 0x1p-21 - 4 : bits % 32,
           data.data() + i * SizeOf(type));
   }

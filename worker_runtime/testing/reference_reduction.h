@@ -1,4 +1,4 @@
-// Elements that ranks give to collectives, and reductions of them in float64 to compare with.
+// Input elements for collectives in tests, and float64 reductions of them to compare with.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_REFERENCE_REDUCTION_H_
 #define CADRE_WORKER_RUNTIME_TESTING_REFERENCE_REDUCTION_H_
 
@@ -10,12 +10,12 @@
 
 namespace cadre::testing {
 
-// Of one rank: the same whoever asks.
+// Returns one rank's elements; they depend on nothing but the arguments.
 std::vector<char> Elements(DataType type, size_t count, int rank, uint32_t seed);
-// Of all ranks, in rank order.
+// Returns the elements of all ranks, in rank order.
 std::vector<std::vector<char>> ElementsOfAll(DataType type, size_t count, int ranks, uint32_t seed);
 
-// What `rank` multiplies its elements with, in reductions that multiply.
+// Returns the factor with which `rank` multiplies its elements, in reductions that multiply.
 double FactorOf(int rank);
 
 // Compares `count` elements at `data` with the reference from element `first` on.

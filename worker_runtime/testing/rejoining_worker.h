@@ -1,5 +1,5 @@
-// A worker of a job that recovers in place, for tests: it finds its place in the next generation,
-// where there is one.
+// A worker of a job that recovers in place, for tests: Rejoin() returns its worker in the next
+// generation, if there is one.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_REJOINING_WORKER_H_
 #define CADRE_WORKER_RUNTIME_TESTING_REJOINING_WORKER_H_
 
@@ -19,7 +19,7 @@ namespace cadre::testing {
 
 class RejoiningWorker : public store::GroupWorker {
  public:
-  // Both must outlive this; null: this process is not kept.
+  // Both workers must outlive this object. A null `next` means that this process is not kept.
   RejoiningWorker(Worker& here, Worker* next)
       : store::GroupWorker(&here, "in_place", here.place()), next_(next) {}
 

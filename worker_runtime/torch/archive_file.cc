@@ -6,7 +6,7 @@
 
 #include <exception>
 
-#include "cadre/torch/guarded.h"
+#include "worker_runtime/torch/guarded.h"
 
 namespace cadre {
 namespace {
@@ -31,7 +31,7 @@ Status SaveArchive(torch::serialize::OutputArchive& archive, const std::string& 
   if (fd < 0) return Failed(path);
   Status status;
   try {
-    // The archive believes that all went well: it ends the process over anything less.
+    // The archive must see every write succeed: libtorch ends the process if one is short.
     archive.save_to([&](const void* bytes, size_t size) {
       status.Update(WriteAll(fd, path, static_cast<const char*>(bytes), status.ok() ? size : 0));
       return size;
@@ -50,9 +50,10 @@ Status LoadArchive(const std::string& path, const torch::Device& device,
   try {
     archive.load_from(path, device);
   } catch (const std::exception& error) {
-    return InvalidArgumentError(path + " is no archive of libtorch's: " + nn::OneLine(error) +
-                                "; what Python's torch.save() has written is to be converted, as "
-                                "docs/checkpoints.md has it");
+    return InvalidArgumentError(
+        path + " is not an archive of libtorch's: " + nn::OneLine(error) +
+        "; convert what Python's torch.save() wrote, as docs/checkpoints.md "
+        "describes");
   }
   try {
     read(archive);

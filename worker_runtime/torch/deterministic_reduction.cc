@@ -6,19 +6,19 @@
 
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/guarded.h"
 #include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/guarded.h"
 
 namespace cadre::nn {
 namespace {
 
 constexpr char kReduction[] = "deterministic reduction";
 
-// Elements of one rank's sum that are sent at once: they bound the memory for all ranks' sums.
+// How many elements of one rank's sum are sent at once; this bounds the memory for all ranks' sums.
 constexpr int64_t kElementsAtOnce = 1 << 20;
 
-// None: there is nothing to add.
+// For ranks that have nothing to add.
 struct Nothing {};
 constexpr auto kAddNothing = [](Nothing, Nothing) {};
 
@@ -128,7 +128,8 @@ Status DeterministicReduction::TakeAll() {
       torch::Tensor parameter = trained_.tensors[i];
       const int64_t count = parameter.numel();
       if (parameter.grad().defined()) {
-        // Added, so that no zero is negative: whether there were zeros before must not show.
+        // The gradient is added rather than copied, so that no zero is negative: the result must
+        // not depend on whether a part contributed zeros.
         flat.narrow(0, offset, count).add_(parameter.grad().reshape({count}));
         used_[i] = 1;
         parameter.mutable_grad().reset();
@@ -149,7 +150,7 @@ Status DeterministicReduction::Finish() {
         std::to_string(mine_.size()) + " parts of a batch, and gave " + std::to_string(taken_));
   }
   const Status finished = Guarded(kReduction, [this] { return FinishAll(); });
-  // The others wait for this rank's sums.
+  // The other ranks wait for this rank's sums.
   if (!finished.ok()) communicator_.Abort();
   return finished;
 }
@@ -191,7 +192,7 @@ Status DeterministicReduction::Combine(size_t group, int64_t begin, int64_t end)
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator_, communicator_.AllGatherVarying(BufferOfFlat(input), BufferOfFlat(all), counts),
       options_.timeout));
-  // Added where the parts' sums were: one kind of processor makes all the additions.
+  // The sums are added on the device that made them: one kind of processor makes all the additions.
   const torch::Tensor there = all.to(groups_[group].options.device());
   TreeSum<torch::Tensor> tree(options_.parts);
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -209,7 +210,7 @@ void DeterministicReduction::GiveBack() {
       torch::Tensor parameter = trained_.tensors[i];
       const int64_t count = parameter.numel();
       if (used_[i] != 0) {
-        // Memory of its own: an optimizer may detach it.
+        // The average gets memory of its own, because an optimizer may detach it.
         parameter.mutable_grad() =
             averages_[g]
                 .narrow(0, offset, count)

@@ -1,6 +1,6 @@
-// A rank is killed or stopped at any moment while a model trains on connected devices: the others'
-// Finish() names it in time, their devices are free, and they train on in place with who has come
-// in its stead.
+// A rank is killed or stopped at any moment while a model trains on connected devices: the other
+// ranks' Finish() names it in time, their devices are free, and they train on in place with the
+// process that replaces it.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,7 +23,7 @@
 namespace cadre::nn {
 namespace {
 
-// Its gradients are what it is called with.
+// The parameters' gradients are the argument of forward().
 struct Scales : torch::nn::Module {
   explicit Scales(torch::Device device) {
     for (const char* const name : {"first", "second", "third"}) {
@@ -42,7 +42,7 @@ struct Scales : torch::nn::Module {
 
 using Model = DataParallel<Scales>;
 
-// One rank in one generation.
+// Runs one rank in one generation.
 class Rank {
  public:
   Rank(Worker& worker, const testing::Moment& moment, std::shared_ptr<Scales> net)
@@ -55,7 +55,7 @@ class Rank {
       const torch::Tensor average = parameter.grad().cpu();
       EXPECT_TRUE(average.equal(torch::full_like(average, 2.0f))) << "of 1, 2 and 3";
     }
-    // Nobody is lost before all have seen that.
+    // No rank may be lost before all have checked the first step.
     CADRE_RETURN_IF_ERROR(host_->Barrier()->Wait(kLong));
     while (true) {
       ++steps;
@@ -71,7 +71,7 @@ class Rank {
     CADRE_ASSIGN_OR_RETURN(host_, ConnectCommunicator(worker_, {name.c_str(), moment_.timeout()}));
     DataParallelOptions options;
     options.connect_device = pretend::ConnectPretendDevices;
-    // A bucket for each parameter, or one for all.
+    // The coin chooses between a bucket for each parameter and one for all.
     if (moment_.coin) options.reducer.first_bucket_bytes = options.reducer.bucket_bytes = 1;
     options.reducer.timeout = options.timeout = kLong;
     CADRE_ASSIGN_OR_RETURN(model_, Model::Create(net_, *host_, options));
@@ -97,13 +97,16 @@ class Rank {
 testing::RankEnd Live(Worker& worker, const testing::Moment& moment, std::atomic<int64_t>& steps) {
   torch::set_num_threads(1);
   pretend::Install(testing::kRanksOfAMoment);
-  // What is in memory stays there.
+  // The parameters stay in memory from generation to generation.
   static const auto net = std::make_shared<Scales>(pretend::Device(worker.rank()));
   const Status cause = Rank(worker, moment, net).Train(steps);
   for (const torch::Tensor& parameter : net->parameters()) parameter.detach().cpu();
   return {cause, MonoNow()};
 }
 
+// Fault (collective): A rank is killed or stopped while a model trains on connected devices -> The
+// other ranks' `Finish()` names it within 10 s (a stopped rank: the communicator's timeout), and
+// they train on in place
 TEST(LostDeviceRank, TheOthersHaveTheCauseAndTrainOnInPlace) { testing::RunMoments(15, 1, Live); }
 
 TEST(LostDeviceRank, AHundredTimes) { testing::RunMoments(100, 2, Live); }

@@ -1,4 +1,4 @@
-#include "cadre/torch/optimizer_state.h"
+#include "worker_runtime/torch/optimizer_state.h"
 
 #include <algorithm>
 #include <sstream>
@@ -64,16 +64,16 @@ Status CheckStepsEachAlone(const torch::optim::Optimizer& optimizer) {
   return InvalidArgumentError("LBFGS steps all parameters together and cannot be sharded");
 }
 
-void WriteWhose(torch::serialize::OutputArchive& archive, const std::string& kind,
-                const std::vector<std::string>& names) {
+void WriteOptimizerIdentity(torch::serialize::OutputArchive& archive, const std::string& kind,
+                            const std::vector<std::string>& names) {
   c10::List<std::string> list;
   for (const std::string& name : names) list.push_back(name);
   archive.write(kNamesKey, torch::IValue(list));
   archive.write(kOptimizerKey, torch::IValue(kind));
 }
 
-Status CheckWhose(torch::serialize::InputArchive& archive, const std::string& kind,
-                  const std::vector<std::string>& names) {
+Status CheckOptimizerIdentity(torch::serialize::InputArchive& archive, const std::string& kind,
+                              const std::vector<std::string>& names) {
   torch::IValue value;
   if (archive.try_read(kOptimizerKey, value) && value.toStringRef() != kind) {
     return InvalidArgumentError("the state is one of " + value.toStringRef() +
@@ -168,7 +168,7 @@ StateAside::~StateAside() {
   }
 }
 
-void StateAside::LendToHost() {
+void StateAside::CopyToHost() {
   for (const auto& [key, state] : state_) {
     auto copy = state->clone();
     MoveTo(*copy, torch::kCPU);

@@ -1,4 +1,4 @@
-// Ranks of a data-parallel model as threads of one test.
+// Runs the ranks of a data-parallel model as threads of one test process.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
 
@@ -21,7 +21,7 @@ inline void OnEachRank(int world_size, const std::function<void(Communicator&)>&
   testing::OnEachRank(sockets::ConnectSockets, world_size, body, kLong);
 }
 
-// A bucket for each parameter.
+// A bucket of 1 byte holds one parameter, so every parameter gets its own bucket.
 inline DataParallelOptions SmallBuckets() {
   DataParallelOptions options;
   options.reducer.first_bucket_bytes = options.reducer.bucket_bytes = 1;

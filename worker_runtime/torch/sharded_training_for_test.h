@@ -1,4 +1,5 @@
-// What the tests of sharded training train, with each optimizer, on each kind of device.
+// The network, optimizers, inputs and comparisons that the tests of sharded training share, for
+// each optimizer and each kind of device.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_SHARDED_TRAINING_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_SHARDED_TRAINING_FOR_TEST_H_
 
@@ -23,28 +24,29 @@
 
 namespace cadre::nn {
 
-// Before the first backward pass of the process, which counts the devices.
+// Installs the devices before the first backward pass of the process, because autograd counts the
+// devices then.
 class PretendDevices : public ::testing::Environment {
   void SetUp() override { pretend::Install(4); }
 };
 inline ::testing::Environment* const pretend_devices =
     ::testing::AddGlobalTestEnvironment(new PretendDevices);
 
-// Layers of different sizes, so that four ranks have something and not the same.
+// The layers differ in size, so that each of four ranks owns something and the shares differ.
 struct ShardedNet : torch::nn::Module {
   explicit ShardedNet(int seed = 1, const std::vector<int>& widths = {12, 24, 16, 16, 8, 1}) {
     for (size_t i = 0; i + 1 < widths.size(); ++i) {
       layers.push_back(register_module("layer" + std::to_string(i),
                                        torch::nn::Linear(widths[i], widths[i + 1])));
     }
-    // The ranks are threads of one process and would draw from one generator.
+    // The ranks are threads of one process and would otherwise share one random generator.
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& parameter : parameters()) {
       parameter.copy_(0.3 *
                       (torch::arange(parameter.numel()) * 0.7 + seed).sin().view_as(parameter));
     }
   }
-  // The last `skipped` layers are not used, of which there may be two.
+  // The forward pass leaves out the last `skipped` layers (at most two).
   torch::Tensor forward(torch::Tensor x, size_t skipped = 0) {
     for (size_t i = 0; i + skipped < layers.size(); ++i) x = torch::tanh(layers[i](x));
     return x.sum(1);
@@ -70,11 +72,13 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(Kind kind, const Over& ov
                                                torch::optim::AdamWOptions(0.01).weight_decay(0.1));
 }
 
-// On the host; on devices, through the host or by a communicator of their own.
+// Where the parameters live and how gradients travel: on the host; on devices through the host's
+// communicator; on devices through a communicator of their own.
 enum class Where { kHost, kThroughHost, kOnDevice };
 
 inline torch::Device DeviceFor(Where where, const Communicator& communicator) {
-  // No two ranks have one: the ranks are threads, and would share its stream.
+  // Each rank needs its own device: ranks are threads, and two on one device would share its
+  // stream.
   return where == Where::kHost ? torch::Device(torch::kCPU) : pretend::Device(communicator.rank());
 }
 
@@ -124,11 +128,11 @@ inline void ExpectClose(const std::vector<torch::Tensor>& ours,
   }
 }
 
-// Each rank's parameters.
+// The parameters of every rank, indexed by rank.
 using RanksValues = std::vector<std::vector<torch::Tensor>>;
 
-// With `same_bits`: two numbers have one sum; of more, an all-reduce and what gives a rank only its
-// own may add in another order.
+// `same_bits` may be set for at most two ranks: a sum of two numbers is the same in any order. With
+// more ranks an all-reduce and a reduce-scatter may add in different orders.
 inline void ExpectClose(const RanksValues& ours, const RanksValues& theirs, bool same_bits) {
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t rank = 0; rank < ours.size(); ++rank) {
@@ -138,7 +142,7 @@ inline void ExpectClose(const RanksValues& ours, const RanksValues& theirs, bool
   }
 }
 
-// What was saved in an archive, and one to load it from.
+// Returns the bytes of a saved archive; ArchiveOf() makes an archive to load from such bytes.
 inline std::string TextOf(torch::serialize::OutputArchive& archive) {
   std::ostringstream stream;
   archive.save_to(stream);
@@ -151,7 +155,7 @@ inline torch::serialize::InputArchive ArchiveOf(const std::string& text) {
   return archive;
 }
 
-// The tests that run for each way and each optimizer.
+// The base of tests that run for each Where and each optimizer.
 class ShardedTraining : public ::testing::TestWithParam<std::tuple<Where, Kind>> {
  protected:
   static Where where() { return std::get<0>(GetParam()); }

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 
 void AddInWords(std::string& left, const std::string& right) { left = "(" + left + right + ")"; }
 
-// The additions that this many ranks make, in words.
+// Returns the additions that this many ranks make, as text.
 std::string SumOf(int ranks, int parts) {
   TreeSum<std::string> all(parts);
   for (int rank = 0; rank < ranks; ++rank) {

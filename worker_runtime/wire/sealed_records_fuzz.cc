@@ -1,11 +1,11 @@
-// Whoever sends records without the key, in pieces of any size: nothing of it is taken.
+// Fuzzes records that were made without the key, in pieces of any size: none may be accepted.
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "worker_runtime/wire/records.h"
+#include "worker_runtime/wire/connection.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cadre::wire;  // NOLINT: of this function alone

@@ -12,7 +12,7 @@ namespace cadre::agent {
 namespace {
 
 constexpr absl::Duration kDefaultLease = absl::Seconds(10);
-// From SIGTERM to SIGKILL, beyond the grace of the launcher's own workers.
+// The time from SIGTERM to SIGKILL, beyond the grace of the launcher's own workers.
 constexpr absl::Duration kLauncherMargin = absl::Seconds(10);
 
 }  // namespace
@@ -28,26 +28,26 @@ std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& 
   if (end_.has_value()) return {};
   now_ = now;
   if (std::holds_alternative<LinkUp>(event) && !leaving_) {
-    up_ = true;
-    SayJoined();
+    connected_ = true;
+    SendJoined();
   } else if (const auto* down = std::get_if<LinkDown>(&event)) {
     OnLinkDown(down->status);
-  } else if (const auto* said = std::get_if<ServerSaid>(&event)) {
-    OnServerSaid(said->message);
+  } else if (const auto* received = std::get_if<ServerMessageReceived>(&event)) {
+    OnServerMessage(received->message);
   } else if (const auto* signal = std::get_if<SignalReceived>(&event)) {
     OnSignal(signal->signal);
   } else if (const auto* failed = std::get_if<LauncherFailed>(&event)) {
     v1::PartReport end;
     end.set_text(failed->why);
     end.set_blame(failed->blame);
-    if (running_.count(failed->id) != 0) Forget(failed->id, std::move(end));
+    if (running_.count(failed->id) != 0) EndAllocation(failed->id, std::move(end));
   } else if (const auto* ended = std::get_if<LauncherEnded>(&event)) {
     OnLauncherEnded(*ended);
-  } else if (const auto* remains = std::get_if<PartRemains>(&event)) {
-    OnRemains(*remains);
-  } else if (const auto* gone = std::get_if<PartGone>(&event)) {
+  } else if (const auto* unkillable = std::get_if<AllocationUnkillable>(&event)) {
+    OnUnkillable(*unkillable);
+  } else if (const auto* gone = std::get_if<AllocationGone>(&event)) {
     const auto found = running_.find(gone->id);
-    if (found != running_.end()) Forget(gone->id, std::move(found->second.end));
+    if (found != running_.end()) EndAllocation(gone->id, std::move(found->second.end));
   }
   OnDeadlines();
   if (leaving_ && running_.empty() && !end_.has_value()) end_ = absl::OkStatus();
@@ -58,26 +58,26 @@ std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& 
 MonoTime ClusterCore::NextDeadline() const {
   if (end_.has_value()) return MonoTime::Never();
   MonoTime next = renew_at_;
-  for (const auto& [id, part] : running_) next = std::min(next, part.stop_at);
+  for (const auto& [id, allocation] : running_) next = std::min(next, allocation.stop_at);
   return next;
 }
 
-std::map<uint64_t, std::vector<uint32_t>> ClusterCore::Parts() const {
-  std::map<uint64_t, std::vector<uint32_t>> parts;
-  for (const auto& [id, part] : running_) parts[id] = part.gpus;
-  return parts;
+std::map<uint64_t, std::vector<uint32_t>> ClusterCore::Allocations() const {
+  std::map<uint64_t, std::vector<uint32_t>> allocations;
+  for (const auto& [id, allocation] : running_) allocations[id] = allocation.gpus;
+  return allocations;
 }
 
 void ClusterCore::OnLinkDown(const absl::Status& status) {
-  up_ = false;
+  connected_ = false;
   renew_at_ = MonoTime::Never();
   const bool refused = absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
                        absl::IsInvalidArgument(status);
-  // Later the launchers that run here are worth more than an end, and the link tries again: a
-  // server may have been started with another token for a moment.
+  // A refusal does not end the agent once it was welcomed, which saves its launchers. The link
+  // retries, since the server may only have been started with another token for a moment.
   if (refused && !ever_welcomed_) end_ = status;
   if (leaving_) return;
-  // A server that refuses this agent now is not merely away, and somebody must hear of that.
+  // A server that refuses this agent is not merely away, so the operator must be told.
   if (away_.empty() || (refused && away_ != status.message())) {
     commands_.push_back(Say{absl::StrCat(
         refused ? "the server refuses this agent, which goes on trying: " : "the server is away: ",
@@ -86,20 +86,20 @@ void ClusterCore::OnLinkDown(const absl::Status& status) {
   away_ = std::string(status.message());
 }
 
-void ClusterCore::SayJoined() {
+void ClusterCore::SendJoined() {
   v1::AgentReport report;
   *report.mutable_joined() = config_.node;
   *report.mutable_joined()->mutable_version() = rpc::ThisVersion();
-  for (const auto& [id, part] : running_) report.mutable_joined()->add_parts(id);
+  for (const auto& [id, allocation] : running_) report.mutable_joined()->add_parts(id);
   for (const auto& [id, end] : unreported_) report.mutable_joined()->add_parts(id);
   Send(std::move(report));
   for (const auto& [id, end] : unreported_) Report(end);
-  for (const auto& [id, part] : running_) {
-    if (!part.remains.empty()) ReportRemains(id, part.remains);
+  for (const auto& [id, allocation] : running_) {
+    if (!allocation.unkillable.empty()) ReportUnkillable(id, allocation.unkillable);
   }
 }
 
-void ClusterCore::OnServerSaid(const v1::ServerMessage& message) {
+void ClusterCore::OnServerMessage(const v1::ServerMessage& message) {
   if (leaving_) return;
   if (message.has_welcome()) {
     const v1::Welcome& welcome = message.welcome();
@@ -111,8 +111,7 @@ void ClusterCore::OnServerSaid(const v1::ServerMessage& message) {
     }
     const absl::Duration lease = FromProto(welcome.lease());
     if (lease > absl::ZeroDuration()) lease_ = lease;
-    const bool names_server = rpc::IsSince(rpc::VersionIn(welcome), rpc::kPartTokenSince);
-    server_id_ = names_server ? welcome.server_id() : 0;
+    server_id_ = welcome.server_id();
     renew_at_ = now_ + lease_ / 3;
     unreported_.clear();
     ever_welcomed_ = true;
@@ -139,15 +138,16 @@ void ClusterCore::OnStart(const v1::StartPart& start) {
   if (free_gpus_.size() < start.part().gpus()) {
     return ReportUnstarted(id, "the node has too few free GPUs");
   }
-  Running& part = running_.emplace(id, Running()).first->second;
-  while (part.gpus.size() < start.part().gpus()) {
-    part.gpus.push_back(*free_gpus_.begin());
+  Running& allocation = running_.emplace(id, Running()).first->second;
+  while (allocation.gpus.size() < start.part().gpus()) {
+    allocation.gpus.push_back(*free_gpus_.begin());
     free_gpus_.erase(free_gpus_.begin());
   }
-  part.grace = FromProto(start.spec().timeouts().stop_grace()) + kLauncherMargin;
+  CheckGpus();
+  allocation.grace = FromProto(start.spec().timeouts().stop_grace()) + kLauncherMargin;
   commands_.push_back(Say{absl::StrCat("job ", start.part().job(), ": starting its launcher for ",
                                        start.part().workers(), " workers as ", start.user())});
-  commands_.push_back(StartLauncher{start, part.gpus, server_id_});
+  commands_.push_back(StartLauncher{start, allocation.gpus, server_id_});
 }
 
 void ClusterCore::OnStop(const v1::StopPart& stop) {
@@ -165,13 +165,13 @@ void ClusterCore::OnSignal(int signal) {
   commands_.push_back(Say{absl::StrCat("received signal ", signal, ", ending ", running_.size(),
                                        " launchers with grace")});
   leaving_ = true;
-  // From now on this node gets nothing, and jobs get others for it.
+  // The server gives this node no allocations from now on, and finds other nodes for its jobs.
   v1::AgentReport report;
   report.set_leaving(true);
-  if (up_) Send(std::move(report));
-  up_ = false;
+  if (connected_) Send(std::move(report));
+  connected_ = false;
   renew_at_ = MonoTime::Never();
-  for (auto& [id, part] : running_) part.stop_at = std::min(part.stop_at, now_);
+  for (auto& [id, allocation] : running_) allocation.stop_at = std::min(allocation.stop_at, now_);
 }
 
 void ClusterCore::OnLauncherEnded(const LauncherEnded& ended) {
@@ -179,49 +179,57 @@ void ClusterCore::OnLauncherEnded(const LauncherEnded& ended) {
   if (found == running_.end()) return;
   found->second.end = ended.end;
   found->second.stop_at = MonoTime::Never();
-  // What it may have left goes too.
+  // Processes that the launcher may have left are killed.
   commands_.push_back(StopLauncher{ended.id, absl::ZeroDuration()});
 }
 
-void ClusterCore::OnRemains(const PartRemains& remains) {
-  const auto found = running_.find(remains.id);
-  // The supervisor says it again to whoever asks again for an end.
-  if (found == running_.end() || found->second.remains == remains.text) return;
-  found->second.remains = remains.text;
-  commands_.push_back(Say{absl::StrCat("a process of part ", remains.id, " ", remains.text,
-                                       "; until then its slots are taken")});
-  if (up_) ReportRemains(remains.id, remains.text);
+void ClusterCore::OnUnkillable(const AllocationUnkillable& unkillable) {
+  const auto found = running_.find(unkillable.id);
+  // The supervisor repeats the report after each further StopFrame.
+  if (found == running_.end() || found->second.unkillable == unkillable.text) return;
+  found->second.unkillable = unkillable.text;
+  commands_.push_back(Say{absl::StrCat("a process of allocation ", unkillable.id, " ",
+                                       unkillable.text, "; its slots are taken until then")});
+  if (connected_) ReportUnkillable(unkillable.id, unkillable.text);
 }
 
-void ClusterCore::Forget(uint64_t id, v1::PartReport end) {
+void ClusterCore::EndAllocation(uint64_t id, v1::PartReport end) {
   const auto found = running_.find(id);
-  CADRE_CHECK(found != running_.end(), "part ", id, " does not run");
+  CADRE_CHECK(found != running_.end(), "allocation ", id, " does not run");
   for (const uint32_t gpu : found->second.gpus) {
     const bool was_taken = free_gpus_.insert(gpu).second;
-    CADRE_CHECK(was_taken, "GPU ", gpu, " was nobody's");
+    CADRE_CHECK(was_taken, "GPU ", gpu, " belongs to no allocation");
   }
   running_.erase(found);
+  CheckGpus();
   commands_.push_back(RemoveFiles{id});
   end.set_id(id);
   Report(std::move(end));
 }
 
+void ClusterCore::CheckGpus() const {
+  size_t gpus = free_gpus_.size();
+  for (const auto& [id, allocation] : running_) gpus += allocation.gpus.size();
+  CADRE_CHECK(gpus == config_.gpus.size(), gpus, " of ", config_.gpus.size(),
+              " GPUs are free or belong to an allocation");
+}
+
 void ClusterCore::OnDeadlines() {
-  for (auto& [id, part] : running_) {
-    if (part.stop_at > now_) continue;
-    part.stop_at = MonoTime::Never();
-    commands_.push_back(StopLauncher{id, part.grace});
+  for (auto& [id, allocation] : running_) {
+    if (allocation.stop_at > now_) continue;
+    allocation.stop_at = MonoTime::Never();
+    commands_.push_back(StopLauncher{id, allocation.grace});
   }
   if (renew_at_ > now_) return;
   renew_at_ = now_ + lease_ / 3;
   v1::NodeMessage renew;
   renew.set_incarnation(config_.incarnation);
   renew.mutable_renew();
-  commands_.push_back(SendUp{std::move(renew)});
+  commands_.push_back(SendToServer{std::move(renew)});
 }
 
 void ClusterCore::Report(v1::PartReport end) {
-  if (!up_) {
+  if (!connected_) {
     const uint64_t id = end.id();
     unreported_[id] = std::move(end);
     return;
@@ -231,7 +239,7 @@ void ClusterCore::Report(v1::PartReport end) {
   Send(std::move(report));
 }
 
-void ClusterCore::ReportRemains(uint64_t id, const std::string& text) {
+void ClusterCore::ReportUnkillable(uint64_t id, const std::string& text) {
   v1::AgentReport report;
   report.mutable_remains()->set_id(id);
   report.mutable_remains()->set_text(text);
@@ -249,7 +257,7 @@ void ClusterCore::Send(v1::AgentReport report) {
   v1::NodeMessage message;
   message.set_incarnation(config_.incarnation);
   *message.mutable_agent() = std::move(report);
-  commands_.push_back(SendUp{std::move(message)});
+  commands_.push_back(SendToServer{std::move(message)});
 }
 
 }  // namespace cadre::agent

@@ -1,9 +1,10 @@
-// What a cluster's agent does on each order of the server, each end of a launcher and each signal.
-// Pure, like agent/core: the host (agent/cluster/cluster_agent.h) feeds it events with the time and
-// carries out the commands in order.
+// The state machine of a cluster's agent: decides what to do on each order of the server, each exit
+// of a launcher and each signal. Pure, like agent/core: the host (agent/cluster/cluster_agent.h)
+// feeds it events with the time and executes the commands in order.
 //
-// A part runs from StartLauncher to PartGone; its GPUs are its own as long. That it has ended is
-// said on a stream that the server has taken; until then the part counts as running.
+// An allocation is one job's share of this node; the wire calls it a part. It runs from
+// StartLauncher to AllocationGone and holds its GPUs that long. Its end is reported on a stream
+// that the server has accepted; until then the allocation counts as running.
 #ifndef CADRE_AGENT_CLUSTER_CORE_CLUSTER_CORE_H_
 #define CADRE_AGENT_CLUSTER_CORE_CLUSTER_CORE_H_
 
@@ -23,39 +24,41 @@
 
 namespace cadre::agent {
 
-// --- events; those of the link, signals and the time are agent/core's ---
-// A launcher could not even be given to the supervisor.
+// --- events; those of the link, signals and the time are defined in agent/core ---
+// A launcher could not be handed to the supervisor.
 struct LauncherFailed {
   uint64_t id;
   std::string why;
   v1::PartBlame blame = v1::BLAME_NODE;
 };
-// Its process has ended; it may have left others. `end`: what the server is told of it then.
+// The launcher's process has ended; processes it started may be left. `end`: the report for the
+// server once they are gone.
 struct LauncherEnded {
   uint64_t id;
   v1::PartReport end;
 };
-// Nothing of the part is left.
-struct PartGone {
+// No process of the allocation is left.
+struct AllocationGone {
   uint64_t id;
 };
-// SIGKILL does not end a process of the part: "outlives SIGKILL: ...".
-struct PartRemains {
+// SIGKILL does not end a process of the allocation; `text` is "outlives SIGKILL: ...".
+struct AllocationUnkillable {
   uint64_t id;
   std::string text;
 };
-using ClusterEvent = std::variant<LinkUp, LinkDown, ServerSaid, SignalReceived, LauncherFailed,
-                                  LauncherEnded, PartGone, PartRemains, AgentTick>;
+using ClusterEvent =
+    std::variant<LinkUp, LinkDown, ServerMessageReceived, SignalReceived, LauncherFailed,
+                 LauncherEnded, AllocationGone, AllocationUnkillable, AgentTick>;
 
-// --- commands; SendUp and Say are agent/core's ---
-// Ends with LauncherFailed, or with LauncherEnded and, after a StopLauncher, PartGone.
+// --- commands; SendToServer and Say are defined in agent/core ---
+// LauncherFailed follows, or LauncherEnded and, after a StopLauncher, AllocationGone.
 struct StartLauncher {
   v1::StartPart start;
   std::vector<uint32_t> gpus;
-  // As the server's Welcome said it. 0: its version knows only tokens that do not name it.
+  // The server's Welcome names it; 0 if its version knows only tokens that do not name a server.
   uint64_t server_id = 0;
 };
-// SIGTERM, after `grace` SIGKILL, to all that the part has left.
+// Sends SIGTERM, and after `grace` SIGKILL, to all remaining processes of the allocation.
 struct StopLauncher {
   uint64_t id;
   absl::Duration grace;
@@ -63,24 +66,24 @@ struct StopLauncher {
 struct RemoveFiles {
   uint64_t id;
 };
-// Read this for the server; the answer goes up as a LogChunk.
+// Reads a piece of a log for the server; the answer is sent as a LogChunk.
 struct AnswerLog {
   v1::ReadLog read;
 };
-// The last command. OK: it was told to end.
+// The last command. OK: a signal ended the agent.
 struct EndAgent {
   absl::Status status;
 };
 using ClusterCommand =
-    std::variant<SendUp, StartLauncher, StopLauncher, RemoveFiles, AnswerLog, Say, EndAgent>;
+    std::variant<SendToServer, StartLauncher, StopLauncher, RemoveFiles, AnswerLog, Say, EndAgent>;
 
 struct ClusterCoreConfig {
-  // Without parts.
+  // Its list of running allocations is left empty.
   v1::AgentJoined node;
   uint64_t incarnation = 0;
-  // Of the server, for people.
+  // The server's name, for messages.
   std::string server;
-  // Indices of the GPUs that it gives to parts; as many as `node.gpus`.
+  // Indices of the GPUs that this node gives to allocations; as many as `node.gpus`.
   std::vector<uint32_t> gpus;
 };
 
@@ -91,50 +94,52 @@ class ClusterCore {
   std::vector<ClusterCommand> Step(MonoTime now, const ClusterEvent& event);
   MonoTime NextDeadline() const;
 
-  // Parts that run, or of which something is left, and their GPUs.
-  std::map<uint64_t, std::vector<uint32_t>> Parts() const;
+  // Allocations that run or have processes left, with their GPUs.
+  std::map<uint64_t, std::vector<uint32_t>> Allocations() const;
 
  private:
   struct Running {
     std::vector<uint32_t> gpus;
     absl::Duration grace;
-    // When it is told to end.
+    // When the launcher is to be stopped.
     MonoTime stop_at = MonoTime::Never();
-    // Once its launcher has ended: what is said of it when nothing else of it is left.
+    // Set once its launcher has ended: the report for when no process of the allocation is left.
     v1::PartReport end;
-    // What SIGKILL does not end of it; empty: nothing is known to be so.
-    std::string remains;
+    // Description of processes that SIGKILL does not end; empty: none are known.
+    std::string unkillable;
   };
 
   void OnLinkDown(const absl::Status& status);
-  void OnServerSaid(const v1::ServerMessage& message);
+  void OnServerMessage(const v1::ServerMessage& message);
   void OnOrder(const v1::AgentOrder& order);
   void OnStart(const v1::StartPart& start);
   void OnStop(const v1::StopPart& stop);
   void OnSignal(int signal);
   void OnLauncherEnded(const LauncherEnded& ended);
-  void OnRemains(const PartRemains& remains);
-  void ReportRemains(uint64_t id, const std::string& text);
-  // What it had is free again.
-  void Forget(uint64_t id, v1::PartReport end);
+  void OnUnkillable(const AllocationUnkillable& unkillable);
+  void ReportUnkillable(uint64_t id, const std::string& text);
+  // Frees the allocation's GPUs and reports its end.
+  void EndAllocation(uint64_t id, v1::PartReport end);
+  // Aborts unless as many GPUs are free or allocated as the node has.
+  void CheckGpus() const;
   void OnDeadlines();
   void Report(v1::PartReport end);
   void ReportUnstarted(uint64_t id, const std::string& text);
   void Send(v1::AgentReport report);
-  void SayJoined();
+  void SendJoined();
 
   const ClusterCoreConfig config_;
   MonoTime now_;
   std::vector<ClusterCommand> commands_;
   std::map<uint64_t, Running> running_;
   std::set<uint32_t> free_gpus_;
-  // Ends that the server may not have heard of.
+  // Reports of ended allocations that the server may not have received.
   std::map<uint64_t, v1::PartReport> unreported_;
-  bool up_ = false;
+  bool connected_ = false;
   bool ever_welcomed_ = false;
   std::string away_;
   absl::Duration lease_;
-  // Of the server that has welcomed this agent.
+  // The id of the server that has welcomed this agent.
   uint64_t server_id_ = 0;
   MonoTime renew_at_ = MonoTime::Never();
   bool leaving_ = false;

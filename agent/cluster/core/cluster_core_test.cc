@@ -32,13 +32,14 @@ std::string Said(const v1::NodeMessage& message) {
   return report.leaving() ? "up leaving" : "up ?";
 }
 
-// An agent with two GPUs; commands in words, without what is said to people.
+// An agent with two GPUs; commands as text, without those that print messages.
 class ClusterCoreTest : public testing::Test {
  protected:
   std::vector<std::string> Feed(const ClusterEvent& event) {
     std::vector<std::string> words;
     for (const ClusterCommand& command : core_->Step(now_, event)) {
-      if (const auto* send = std::get_if<SendUp>(&command)) words.push_back(Said(send->message));
+      if (const auto* send = std::get_if<SendToServer>(&command))
+        words.push_back(Said(send->message));
       if (const auto* start = std::get_if<StartLauncher>(&command)) {
         words.push_back(absl::StrCat("start ", start->start.part().id(), " gpus [",
                                      absl::StrJoin(start->gpus, ","), "]"));
@@ -58,14 +59,15 @@ class ClusterCoreTest : public testing::Test {
   }
   std::vector<std::string> Welcome() {
     v1::ServerMessage message;
+    *message.mutable_welcome()->mutable_version() = rpc::ThisVersion();
     message.mutable_welcome()->mutable_lease()->set_seconds(9);
-    return Feed(ServerSaid{message});
+    return Feed(ServerMessageReceived{message});
   }
   std::vector<std::string> WelcomeOf(uint32_t minor) {
     v1::ServerMessage message;
     message.mutable_welcome()->set_server_id(7);
     message.mutable_welcome()->mutable_version()->set_minor(minor);
-    return Feed(ServerSaid{message});
+    return Feed(ServerMessageReceived{message});
   }
   std::vector<std::string> Start(uint64_t id, uint32_t gpus) {
     v1::ServerMessage message;
@@ -73,7 +75,7 @@ class ClusterCoreTest : public testing::Test {
     start->mutable_part()->set_id(id);
     start->mutable_part()->set_gpus(gpus);
     start->mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(5);
-    return Feed(ServerSaid{message});
+    return Feed(ServerMessageReceived{message});
   }
   std::vector<std::string> Stop(uint64_t id, int after, int grace) {
     v1::ServerMessage message;
@@ -81,7 +83,7 @@ class ClusterCoreTest : public testing::Test {
     stop->set_id(id);
     stop->mutable_after()->set_seconds(after);
     stop->mutable_grace()->set_seconds(grace);
-    return Feed(ServerSaid{message});
+    return Feed(ServerMessageReceived{message});
   }
   static LauncherEnded Ended(uint64_t id, const std::string& how) {
     v1::PartReport end;
@@ -102,7 +104,7 @@ class ClusterCoreTest : public testing::Test {
   void StartAnew() { core_.emplace(Config()); }
 
   std::optional<ClusterCore> core_{Config()};
-  // For which the last launcher's token is made.
+  // The server id in the last StartLauncher, for which its token is made.
   uint64_t server_id_ = 0;
   MonoTime now_;
 };
@@ -116,20 +118,17 @@ TEST_F(ClusterCoreTest, APartIsStartedEndsAndGivesItsGpusBack) {
   EXPECT_THAT(Start(3, 1), ElementsAre("start 3 gpus [5]"));
   EXPECT_THAT(Feed(Ended(1, "exit status 0")), ElementsAre("stop 1 0"));
   EXPECT_THAT(Start(4, 1), ElementsAre("up ended 4 the node has too few free GPUs"));
-  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1", "up ended 1 exit status 0"));
-  EXPECT_THAT(Feed(PartGone{1}), IsEmpty());
+  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1", "up ended 1 exit status 0"));
+  EXPECT_THAT(Feed(AllocationGone{1}), IsEmpty());
   EXPECT_THAT(Start(5, 1), ElementsAre("start 5 gpus [3]"));
   EXPECT_THAT(Feed(LauncherFailed{5, "no such user"}),
               ElementsAre("remove 5", "up ended 5 no such user"));
 }
 
-TEST_F(ClusterCoreTest, AServerOfTheVersionBeforeGetsTokensOfThatTime) {
+TEST_F(ClusterCoreTest, AServerOfTheVersionBeforeIsTakenAndNoOlderOne) {
   Feed(LinkUp{});
-  WelcomeOf(2);
+  WelcomeOf(rpc::kMinorVersion - 1);
   Start(1, 0);
-  EXPECT_EQ(server_id_, 0u);
-  WelcomeOf(rpc::kMinorVersion);
-  Start(2, 0);
   EXPECT_EQ(server_id_, 7u);
   EXPECT_THAT(WelcomeOf(rpc::kMinorVersion + 2), ElementsAre("end UNAVAILABLE"));
 }
@@ -153,9 +152,9 @@ TEST_F(ClusterCoreTest, AnEndThatTheServerDidNotHearOfCountsAsRunningUntilItIsBa
   Start(2, 0);
   Feed(LinkDown{absl::UnavailableError("gone")});
   Feed(Ended(1, "signal 9"));
-  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1"));
+  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1"));
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [2,1]", "up ended 1 signal 9"));
-  // Nothing came of that connection.
+  // That connection ended before the Welcome.
   Feed(LinkDown{absl::UnavailableError("gone")});
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [2,1]", "up ended 1 signal 9"));
   Welcome();
@@ -168,12 +167,12 @@ TEST_F(ClusterCoreTest, WhatOutlivesSigkillIsSaidOnce_AndAgainToAServerThatComes
   Welcome();
   Start(1, 0);
   Feed(Ended(1, "signal 15"));
-  EXPECT_THAT(Feed(PartRemains{1, "stays"}), ElementsAre("up remains 1 stays"));
-  EXPECT_THAT(Feed(PartRemains{1, "stays"}), IsEmpty());
-  EXPECT_THAT(Feed(PartRemains{7, "stays"}), IsEmpty());
+  EXPECT_THAT(Feed(AllocationUnkillable{1, "stays"}), ElementsAre("up remains 1 stays"));
+  EXPECT_THAT(Feed(AllocationUnkillable{1, "stays"}), IsEmpty());
+  EXPECT_THAT(Feed(AllocationUnkillable{7, "stays"}), IsEmpty());
   Feed(LinkDown{absl::UnavailableError("gone")});
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [1]", "up remains 1 stays"));
-  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1", "up ended 1 signal 15"));
+  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1", "up ended 1 signal 15"));
   Feed(LinkDown{absl::UnavailableError("gone")});
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined []"));
 }
@@ -185,7 +184,7 @@ TEST_F(ClusterCoreTest, ASignalEndsAllWithGrace_ASecondOneAtOnce) {
   EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("up leaving", "stop 1 15s"));
   EXPECT_THAT(Start(2, 0), IsEmpty());
   Feed(Ended(1, "exit status 143"));
-  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1", "end OK"));
+  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1", "end OK"));
   EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
   StartAnew();
   Start(1, 0);
@@ -197,7 +196,7 @@ TEST_F(ClusterCoreTest, AServerThatDoesNotWantItEndsIt_OneThatGoesDoesNot) {
   Feed(LinkUp{});
   v1::ServerMessage refused;
   refused.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kAlreadyExists));
-  EXPECT_THAT(Feed(ServerSaid{refused}), ElementsAre("end ALREADY_EXISTS"));
+  EXPECT_THAT(Feed(ServerMessageReceived{refused}), ElementsAre("end ALREADY_EXISTS"));
   StartAnew();
   EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("")}), ElementsAre("end UNAUTHENTICATED"));
   StartAnew();

@@ -18,9 +18,8 @@
 #include "base/clock.h"
 #include "base/scoped_fd.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "nlohmann/json.hpp"
-#include "rpc/limits.h"
+#include "rpc/message_limits.h"
 
 namespace cadre::agent {
 namespace {
@@ -29,10 +28,10 @@ using nlohmann::json;
 
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxShapeBytes = 128;
-// Of a group, in its description.
+// The number of a group's ranks that its description lists.
 constexpr size_t kMaxRanksInName = 8;
 
-// Not open where nobody listens. A full backlog of a Unix socket is no reason to wait either.
+// Returns an invalid descriptor if no process listens, or if the Unix socket's backlog is full.
 ScopedFd ConnectTo(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -44,28 +43,28 @@ ScopedFd ConnectTo(const std::string& path) {
   return fd;
 }
 
-struct Asked {
+struct Query {
   ScopedFd fd;
   std::string answer;
   bool whole = false;
 };
 
-// Reads what has come. At the end of the answer, or of hope for one, the socket is closed.
-void Read(Asked* asked) {
+// Reads what has come. The socket is closed at the end of the answer, or if it is too long.
+void Read(Query* query) {
   char buffer[8192];
-  const ssize_t n = read(asked->fd.get(), buffer, sizeof(buffer));
+  const ssize_t n = read(query->fd.get(), buffer, sizeof(buffer));
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  asked->whole = n == 0;
-  if (n > 0) asked->answer.append(buffer, static_cast<size_t>(n));
-  if (n <= 0 || asked->answer.size() > kMaxFlightRecordBytes) asked->fd = ScopedFd();
+  query->whole = n == 0;
+  if (n > 0) query->answer.append(buffer, static_cast<size_t>(n));
+  if (n <= 0 || query->answer.size() > kMaxFlightRecordBytes) query->fd = ScopedFd();
 }
 
-// False: nothing is open any more, or the time is over.
-bool ReadSome(std::vector<Asked>* all, MonoTime deadline) {
+// Returns false if no socket is open any more, or the time is over.
+bool ReadSome(std::vector<Query>* all, MonoTime deadline) {
   std::vector<pollfd> polled;
-  for (const Asked& asked : *all) {
-    // poll() passes negative descriptors by.
-    polled.push_back({asked.fd.ok() ? asked.fd.get() : -1, POLLIN, 0});
+  for (const Query& query : *all) {
+    // poll() ignores negative descriptors.
+    polled.push_back({query.fd.ok() ? query.fd.get() : -1, POLLIN, 0});
   }
   const bool open =
       std::any_of(polled.begin(), polled.end(), [](auto& one) { return one.fd >= 0; });
@@ -78,7 +77,7 @@ bool ReadSome(std::vector<Asked>* all, MonoTime deadline) {
   return true;
 }
 
-// A number that is none of these, as 1e300, is 0: the library's own conversion of it is undefined.
+// Any other number, such as 1e300, is 0, since the library's conversion of it is undefined.
 uint64_t NumberOf(const json& value) {
   return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
 }
@@ -89,7 +88,7 @@ std::string NumbersOf(const json& values) {
   return absl::StrJoin(numbers, ", ");
 }
 
-// "[4, 3], []"; of so many that are alike "8 x [2]".
+// For example "[4, 3], []"; repeated equal sizes as "8 x [2]".
 std::string SizesOf(const json& sizes) {
   std::string text;
   for (size_t i = 0; sizes.is_array() && i < sizes.size();) {
@@ -113,9 +112,9 @@ std::string SideOf(const json& call, const char* sizes, const char* types) {
   return text;
 }
 
-// What all ranks have to call it with, after PyTorch's own analyzer
-// (torch/distributed/flight_recorder/components/types.py, Op.match): both sides, but where ranks
-// differ in one. "[8] Float -> [2] Float" where the sides do.
+// The shape that all ranks must pass, after PyTorch's own analyzer
+// (torch/distributed/flight_recorder/components/types.py, Op.match): both sides, except where ranks
+// may differ in one. "[8] Float -> [2] Float" if the sides differ.
 std::string ShapeOf(absl::string_view name, const json& call) {
   if (name == "barrier" || absl::StrContains(name, "all_to_all")) return "";
   const std::string in = SideOf(call, "input_sizes", "input_dtypes");
@@ -130,28 +129,28 @@ std::string Clean(const std::string& name, size_t most = kMaxNameBytes) {
   return OneLine(ReplaceInvalidUtf8(name), most);
 }
 
-// "gloo:all_reduce", "nccl:_all_gather_base".
-std::string NameOf(const json& said) {
-  const std::string name = said.at("name").get<std::string>();
+// Strips the backend: "gloo:all_reduce", "nccl:_all_gather_base".
+std::string NameOf(const json& record) {
+  const std::string name = record.at("name").get<std::string>();
   return Clean(name.substr(name.rfind(':') + 1));
 }
 
-v1::CollectiveCall CallOf(const json& said) {
+v1::CollectiveCall CallOf(const json& record) {
   v1::CollectiveCall call;
-  call.set_number(NumberOf(said.at("number")));
-  call.set_name(NameOf(said));
-  // Of calls that were made as one the parts have to be the same, and the whole has no shape.
-  std::string shape = said.contains("parts") ? "" : ShapeOf(call.name(), said);
-  for (const json& part : said.value("parts", json::array())) {
+  call.set_number(NumberOf(record.at("number")));
+  call.set_name(NameOf(record));
+  // For coalesced calls the parts must be the same, and the whole has no shape.
+  std::string shape = record.contains("parts") ? "" : ShapeOf(call.name(), record);
+  for (const json& part : record.value("parts", json::array())) {
     const std::string name = NameOf(part);
     absl::StrAppend(&shape, shape.empty() ? "" : "; ", name, " ", ShapeOf(name, part));
   }
   call.set_shape(Clean(shape, kMaxShapeBytes));
-  call.set_pending(said.at("pending").get<bool>());
+  call.set_pending(record.at("pending").get<bool>());
   return call;
 }
 
-// The rank of the default group that has this number in the group; -1: nobody says.
+// The global rank of this group rank; -1: unknown.
 int32_t RankOf(const v1::ProcessGroupCalls& group, const json& number) {
   const uint64_t index = NumberOf(number);
   const bool known =
@@ -159,13 +158,13 @@ int32_t RankOf(const v1::ProcessGroupCalls& group, const json& number) {
   return known ? group.ranks(static_cast<int>(index)) : -1;
 }
 
-// "default_pg"; of others with who is in them: "mesh_dp (ranks 0, 2)", "3 (ranks 0, 1 and 62
+// "default_pg"; for other groups with their members: "mesh_dp (ranks 0, 2)", "3 (ranks 0, 1 and 62
 // more)".
-std::string DescriptionOf(const std::string& group, const json& said) {
-  const std::string description = said.at("description").get<std::string>();
+std::string DescriptionOf(const std::string& group, const json& record) {
+  const std::string description = record.at("description").get<std::string>();
   if (description == "default_pg") return description;
-  json ranks = said.at("ranks");
-  const uint64_t size = NumberOf(said.at("size"));
+  json ranks = record.at("ranks");
+  const uint64_t size = NumberOf(record.at("size"));
   if (ranks.size() > kMaxRanksInName) ranks.erase(ranks.begin() + kMaxRanksInName, ranks.end());
   const uint64_t more = size > ranks.size() ? size - ranks.size() : 0;
   return absl::StrCat(description.empty() ? group.substr(0, group.find('/')) : Clean(description),
@@ -173,19 +172,20 @@ std::string DescriptionOf(const std::string& group, const json& said) {
                       more > 0 ? absl::StrCat(" and ", more, " more)") : ")");
 }
 
-v1::ProcessGroupCalls GroupOf(const json& said) {
+v1::ProcessGroupCalls GroupOf(const json& record) {
   v1::ProcessGroupCalls group;
-  group.set_group(Clean(said.at("group").get<std::string>()));
-  group.set_description(DescriptionOf(group.group(), said));
-  group.set_last(NumberOf(said.at("last")));
-  for (const json& call : said.at("calls")) {
+  group.set_group(Clean(record.at("group").get<std::string>()));
+  group.set_description(DescriptionOf(group.group(), record));
+  group.set_last(NumberOf(record.at("last")));
+  for (const json& call : record.at("calls")) {
     if (group.calls_size() == rpc::kGroupCallsMax) break;
     *group.add_calls() = CallOf(call);
   }
-  const json& ranks = said.at("ranks");
-  if (ranks.size() != NumberOf(said.at("size")) || ranks.size() > rpc::kGroupRanksMax) return group;
+  const json& ranks = record.at("ranks");
+  if (ranks.size() != NumberOf(record.at("size")) || ranks.size() > rpc::kGroupRanksMax)
+    return group;
   for (const json& rank : ranks) group.add_ranks(static_cast<int32_t>(NumberOf(rank)));
-  for (const json& message : said.value("messages", json::array())) {
+  for (const json& message : record.value("messages", json::array())) {
     if (group.messages_size() == rpc::kGroupCallsMax) break;
     v1::CollectiveCall& added = *group.add_messages();
     added.set_name(NameOf(message));
@@ -204,20 +204,20 @@ std::string FlightRecorderSocket(const std::string& stack_file, pid_t process) {
 
 std::vector<std::string> FlightRecordsOf(const std::vector<std::string>& sockets,
                                          MonoTime deadline) {
-  std::vector<Asked> all;
+  std::vector<Query> all;
   for (const std::string& path : sockets) all.push_back({ConnectTo(path), "", false});
   while (ReadSome(&all, deadline)) {
   }
   std::vector<std::string> answers;
-  for (Asked& asked : all) answers.push_back(asked.whole ? std::move(asked.answer) : "");
+  for (Query& query : all) answers.push_back(query.whole ? std::move(query.answer) : "");
   return answers;
 }
 
 std::vector<v1::ProcessGroupCalls> ParseFlightRecord(absl::string_view answer) {
   std::vector<v1::ProcessGroupCalls> groups;
   try {
-    const json said = json::parse(answer.begin(), answer.end());
-    for (const json& group : said) {
+    const json record = json::parse(answer.begin(), answer.end());
+    for (const json& group : record) {
       if (groups.size() == rpc::kProcessGroupsMax) break;
       groups.push_back(GroupOf(group));
     }

@@ -15,7 +15,7 @@
 #include "base/scoped_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rpc/limits.h"
+#include "rpc/message_limits.h"
 
 namespace cadre::agent {
 namespace {
@@ -35,7 +35,7 @@ std::string Call(const std::string& name, const std::string& in, const std::stri
                       R"(, "input_dtypes": ["Float"], "output_dtypes": ["Float"]})");
 }
 
-// Of an answer with this one call.
+// The shape in an answer with this single call.
 std::string ShapeOf(const std::string& call) {
   const auto groups = ParseFlightRecord(Answer(call));
   if (groups.size() != 1 || groups[0].calls_size() != 1) return "no such answer";
@@ -124,7 +124,7 @@ TEST(ParseFlightRecord, MoreThanIsKeptIsCutOff) {
   EXPECT_EQ(groups[0].calls_size(), rpc::kGroupCallsMax);
 }
 
-// The name of a Unix socket is short, and TempDir()'s may not be.
+// A Unix socket's path must be short, and TempDir() may not be.
 class FlightRecordsOfTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_NE(mkdtemp(directory_.data()), nullptr); }
@@ -144,7 +144,7 @@ ScopedFd ListenAt(const std::string& path) {
   return fd;
 }
 
-// Answers one who asks.
+// Answers one request.
 std::thread AnswerOnce(const ScopedFd& listener, const std::string& text) {
   return std::thread([&listener, text] {
     const ScopedFd asked(accept(listener.get(), nullptr, nullptr));
@@ -170,7 +170,7 @@ TEST_F(FlightRecordsOfTest, WithoutASilentOneNobodyWaits) {
   const std::string path = FlightRecorderSocket(directory_ + "/s", 17);
   const ScopedFd listener = ListenAt(path);
   std::thread process = AnswerOnce(listener, "an answer");
-  // An hour: the test would run out of time.
+  // The deadline is an hour away; the test would time out if it waited for it.
   EXPECT_THAT(FlightRecordsOf({path}, MonoNow() + absl::Hours(1)), ElementsAre("an answer"));
   process.join();
 }
@@ -181,7 +181,7 @@ TEST_F(FlightRecordsOfTest, WhatIsTooLongIsNoAnswer) {
   std::thread process([&listener] {
     const ScopedFd asked(accept(listener.get(), nullptr, nullptr));
     const std::string piece(8192, 'x');
-    // Until who asks has enough.
+    // Until the client stops reading.
     while (send(asked.get(), piece.data(), piece.size(), MSG_NOSIGNAL) > 0) {
     }
   });

@@ -8,7 +8,7 @@
 
 namespace cadre::supervisor {
 
-// O_CLOEXEC always. -1: errno says why.
+// Always O_CLOEXEC. Returns -1 and sets errno on failure.
 inline int OpenPidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 inline int SignalPidfd(int pidfd, int signal) {

@@ -10,14 +10,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/kernel_files.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 namespace {
 
-// An environment may be megabytes long; the marker is put first in it, so this much is enough.
+// An environment may be megabytes long; the marker comes first in it, so this much is enough.
 constexpr size_t kEnvironmentBytes = 64 << 10;
 // PF_EXITING of linux/sched.h, in the flags of /proc/PID/stat.
 constexpr unsigned kExitingFlag = 0x4;
@@ -34,7 +34,7 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-// Of a process or a thread.
+// `directory` is that of a process or a thread.
 std::optional<ProcessInfo> InspectAt(const std::string& directory, pid_t pid) {
   const auto text = ReadKernelFile(absl::StrCat(directory, "/stat"));
   if (!text.has_value()) return std::nullopt;
@@ -78,7 +78,7 @@ std::string KernelFunction(const std::string& directory) {
 
 std::vector<pid_t> OwnChildren() {
   std::vector<pid_t> children;
-  // A kernel may be built without this file.
+  // The kernel may be built without this file.
   if (const auto text = ReadKernelFile("/proc/thread-self/children"); text.has_value()) {
     for (const absl::string_view child : absl::StrSplit(*text, ' ', absl::SkipWhitespace())) {
       pid_t pid = 0;

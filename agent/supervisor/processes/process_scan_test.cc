@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-// It has stopped itself.
+// A child that has stopped itself.
 class Child {
  public:
   Child() {
@@ -80,33 +80,36 @@ TEST(ProcessScan, KillsWhatBelongs_AndCountsNoZombie) {
   EXPECT_FALSE(InspectProcess(other.pid())->exiting);
 }
 
-// What waits for a processor, or is dead, is not kept by the kernel.
+// A process that waits for a processor, or is dead, is not blocked in the kernel.
+//
+// Fault (worker): A killed process gets no processor time for long -> It is told apart from one
+// that is stuck, and not reported before a minute has passed
 TEST(ProcessScan, TellsWhatEndsByItselfFromWhatWaits) {
   Child child;
   const auto stopped = InspectKilled(child.pid());
   ASSERT_TRUE(stopped.has_value());
-  EXPECT_FALSE(stopped->ends);
+  EXPECT_FALSE(stopped->will_end);
   EXPECT_EQ(stopped->state, 'T');
   kill(child.pid(), SIGKILL);
   child.AwaitEnd();
   const auto dead = InspectKilled(child.pid());
   ASSERT_TRUE(dead.has_value());
-  EXPECT_TRUE(dead->ends);
+  EXPECT_TRUE(dead->will_end);
   EXPECT_EQ(dead->state, 'Z');
   child.Reap();
   EXPECT_FALSE(InspectKilled(child.pid()).has_value());
 }
 
-// This process: the thread that asks runs, and another one waits.
+// This process: the calling thread runs, and another one waits.
 TEST(ProcessScan, AThreadThatWaitsKeepsItsProcess) {
-  EXPECT_TRUE(InspectKilled(getpid())->ends);
+  EXPECT_TRUE(InspectKilled(getpid())->will_end);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   std::thread waits([&] {
     char byte;
     EXPECT_EQ(read(ends[0], &byte, 1), 1);
   });
-  while (InspectKilled(getpid())->ends) sched_yield();
+  while (InspectKilled(getpid())->will_end) sched_yield();
   const auto found = InspectKilled(getpid());
   EXPECT_EQ(found->state, 'S');
   EXPECT_THAT(found->kernel_function, testing::HasSubstr("pipe"));

@@ -1,4 +1,4 @@
-// What is prepared before the fork; how processes start is shown by worker_test.
+// What is prepared before the fork; starting processes is tested by groups_test.
 #include "agent/supervisor/processes/spawn.h"
 
 #include <errno.h>

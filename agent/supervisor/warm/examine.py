@@ -161,7 +161,7 @@ def examine(template, entries):
     os.close(ours)
     text, status = text.decode('utf-8', 'replace'), os.waitpid(pid, 0)[1]
     if status != 0:
-        why = 'could not be looked at: ' + (text or 'a process that imports it ends with status %#x' % status)
+        why = 'could not be examined: ' + (text or 'a process that imports it ends with status %#x' % status)
         return dict((entry.name.partition('.')[0], why)
                     for entry in entries if not template.is_known(entry.name.partition('.')[0], entry.origin))
     found, read = {}, []
@@ -242,13 +242,13 @@ class _Examiner(object):
 
     def text(self):
         # What imports a package that is not clean would import it here.
-        todo = [top for top, why in self.why.items() if why]
-        while todo:
-            top = todo.pop()
+        unclean = [top for top, why in self.why.items() if why]
+        while unclean:
+            top = unclean.pop()
             for importer in self.importers.get(top, ()):
                 if not self.why.get(importer):
                     self.why[importer] = 'imports ' + top
-                    todo.append(importer)
+                    unclean.append(importer)
         lines = ['%s\t%s' % (top, ' '.join(why.split())[:200]) for top, why in self.why.items()]
         return '\n'.join(lines + ['\t' + path for path in self.read if '\n' not in path])
 
@@ -471,7 +471,7 @@ class _Examiner(object):
         if event in ('os.listdir', 'os.scandir'):
             return self.why_not_read('.' if arguments[0] is None else arguments[0])
         if event.startswith(STOPPED) and not (event == 'ctypes.dlopen' and arguments[0] is None):
-            return 'does what each process has to do itself (%s)' % event
+            return 'does something that each process has to do itself (%s)' % event
         return ''
 
     def why_not_read(self, path):
@@ -480,7 +480,7 @@ class _Examiner(object):
             return ''
         path = self.os.path.abspath(self.os.fsdecode(path))
         if not (path + '/').startswith(tuple(self.roots)) or path.startswith(('/proc/self', '/proc/%d' % self.pid)):
-            return 'looks at %s while it is imported' % path
+            return 'accesses %s while it is imported' % path
         if not path.startswith(('/proc/', '/sys/', '/dev/')):
             self.read.add(path)
         return ''

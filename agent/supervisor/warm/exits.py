@@ -1,8 +1,9 @@
-# Has an interpreter that ends let the threads of PyTorch's groups come first. Gloo's drop what they have finished a moment later, for
-# which they take the interpreter's lock; where it is ending by then, they call std::terminate. sitecustomize.py runs it when
-# torch.distributed is imported, in workers and in the processes that they start. Any Python 3 must be able to read it.
+# Lets the threads of PyTorch's process groups finish before the interpreter ends. Gloo's threads drop the tensors of a
+# finished operation a moment later, and take the interpreter's lock for that; if the interpreter is being finalized by
+# then, they call std::terminate. sitecustomize.py runs this file when torch.distributed is imported, in workers and in
+# the processes that they start. Any Python 3 must be able to read it.
 _LOOK, _QUIET_LOOKS = 0.01, 5  # seconds; how often in a row all others are asleep
-_AT_MOST = 1  # where a thread of the program's own works until the end
+_AT_MOST = 1  # second; a thread of the program itself may work until the end
 
 
 def _others_work():

@@ -5,7 +5,7 @@
 import sys
 
 # Of groups, of the calls of one around the first that has not ended, of calls made as one, of messages under way, of
-# a name, and of the ranks of a group that are told (rpc/limits.h).
+# a name, and of the ranks of a group that are told (rpc/message_limits.h).
 _GROUPS, _CALLS_BEFORE, _CALLS_AFTER, _PARTS, _MESSAGES, _NAME, _RANKS = 64, 4, 4, 8, 8, 64, 64
 
 

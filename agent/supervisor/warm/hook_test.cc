@@ -1,4 +1,4 @@
-// What interpreters are told to read first, and who gets it.
+// What interpreters must read first, and which processes get it.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace {
 
 using HookTest = WarmTest;
 
-// Whatever it does to PYTHONPATH; what the interpreter starts has no hook.
+// Whatever the script does to PYTHONPATH. What the interpreter itself starts has no hook.
 TEST_F(HookTest, WhatAShellStartsAnswersWithItsStacksToo) {
   WriteScript(
       "import os\nmask = [line for line in open('/proc/self/status') if 'SigCgt' in line][0]\n"
@@ -31,6 +31,8 @@ TEST_F(HookTest, WhatAShellStartsAnswersWithItsStacksToo) {
   EXPECT_EQ(rig_.Started(worker.group)->why_plain, "");
 }
 
+// Fault (python): A Python program ends itself with `sys.exit(3)` -> The first line of the verdict
+// names the line of code
 TEST_F(HookTest, AProgramThatEndsItselfSaysWhere) {
   WriteScript(
       "import os, sys\ndef done(status):\n    sys.exit(status)\n"
@@ -51,7 +53,10 @@ TEST_F(HookTest, AProgramThatEndsItselfSaysWhere) {
   EXPECT_NE(noted.find("train.py\", line 3 in done\n", last), std::string::npos) << noted;
 }
 
-// Set to nothing it is as good as not set: the working directory is not looked at.
+// An empty PYTHONPATH is the same as none: the working directory is not searched.
+//
+// Fault (python): `PYTHONPATH` is set to an empty value, and a file in the working directory has a
+// package's name -> That file is not imported in the package's place
 TEST_F(HookTest, AnEmptyPathStaysEmpty) {
   mkdir((rig_.folder() + "/program").c_str(), 0755);
   WriteFile(rig_.folder() + "/program/train.py",
@@ -65,7 +70,8 @@ TEST_F(HookTest, AnEmptyPathStaysEmpty) {
   EXPECT_EQ(OutputOf(worker.group), "True ''\n");
 }
 
-// What PyTorch has of all this, and a program that tells what a store is asked for.
+// A stand-in for the parts of PyTorch that matter here, and a program that prints the store it
+// would use.
 class StoreHookTest : public WarmTest {
  protected:
   void SetUp() override {
@@ -132,7 +138,7 @@ TEST_F(StoreHookTest, OnlyTheAgentServesAtItsAddress_AndWhoAsksServesAtAnyOther)
   EXPECT_EQ(OutputOf(worker.group), kServed);
 }
 
-// Whatever the worker has changed of its environment before.
+// Whatever the worker has changed in its environment before.
 TEST_F(StoreHookTest, SoItIsInWhatAWorkerStarts) {
   WriteFile(rig_.folder() + "/stores.py", kStores);
   WriteScript(
@@ -165,7 +171,7 @@ TEST_F(StoreHookTest, SoItIsAfterAWarmStart) {
   EXPECT_EQ(OutputOf(worker.group), kServed);
 }
 
-// Each of them would otherwise have the port that the program names.
+// Otherwise all of them would use the port that the program names.
 TEST_F(StoreHookTest, RanksThatSeveralWorkersSpawnMeetAtAPortForEachWorker) {
   WriteScript(
       "import torch.multiprocessing as mp\n"
@@ -197,7 +203,7 @@ TEST_F(StoreHookTest, RanksThatSeveralWorkersSpawnMeetAtAPortForEachWorker) {
                    " False\nclient localhost 12356 False\n", "client localhost 12355 False\n"));
 }
 
-// Gloo's would abort the process, a worker's or that of a rank which it has started.
+// Gloo's threads would abort the process, be it a worker or a rank that a worker has started.
 TEST_F(StoreHookTest, ThreadsFinishBeforeAnInterpreterWithAGroupEnds) {
   WriteFile(rig_.folder() + "/rank.py",
             "import hashlib, threading, time\n"
@@ -217,7 +223,7 @@ TEST_F(StoreHookTest, ThreadsFinishBeforeAnInterpreterWithAGroupEnds) {
   EXPECT_EQ(OutputOf(worker.group), "done\ndone\n");
 }
 
-// The agent does not know that a script starts PyTorch, so it serves no store for it.
+// The agent does not know that a shell script starts PyTorch, so it serves no store for it.
 TEST_F(StoreHookTest, SoTheyDoInRanksThatAScriptsProgramSpawns) {
   WriteScript(
       "import torch.multiprocessing as mp\n"
@@ -233,7 +239,7 @@ TEST_F(StoreHookTest, SoTheyDoInRanksThatAScriptsProgramSpawns) {
   EXPECT_EQ(OutputOf(worker.group), "<cadre exits.py>\n<cadre exits.py>\n");
 }
 
-// It would take a job of one worker for torchrun's, and could not start ranks of its own.
+// It would mistake a job of one worker for torchrun's, and could not start ranks of its own.
 TEST_F(StoreHookTest, LightningIsAloneInAJobOfOneWorker) {
   Install("lightning",
           "from torch.distributed.distributed_c10d import is_torchelastic_launched\n"

@@ -218,7 +218,7 @@ def _note_exits(os, faulthandler, file):
 
 
 def _answer_with_stacks(os):
-    """Has all threads' stacks printed whenever the agent sends its signal (agent/evidence/python_dump.h).
+    """Has all threads' stacks printed whenever the agent sends its signal (agent/evidence/python_stack.h).
     It is the C code of faulthandler that answers, also while other C code holds the interpreter's lock."""
     path = os.environ.get('CADRE_STACK_FILE')
     if not path:
@@ -275,7 +275,8 @@ def _begin():
     sys.path_importer_cache.pop(here, None)
     if sys.version_info < (3, 8):
         return
-    # What learns must not find a variable changed by an import; its processes are reached through the store's.
+    # An interpreter that learns which packages are imported must not see a variable that an import changed. Processes
+    # that it starts are reached through the store's variable.
     if mode in ('learn', 'plain', 'template'):
         files = 'own_ranks.py', 'exits.py', 'flight_recorder.py'
         sys.meta_path.insert(0, _AtTorch(here, files, mode == 'plain'))

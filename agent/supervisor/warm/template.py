@@ -270,17 +270,17 @@ class Template(object):
 
     def why_not(self, name, top, spec):
         if spec is None:
-            return 'imports %s, which is no installed package' % name
+            return 'imports %s, which is not an installed package' % name
         origin = str(spec.origin)
         if top in self.NOT_PRELOADED:
             return 'imports ' + name
         if name in self.origins:
             if self.origins[name] != origin:
-                return 'finds another %s here than in the program: %s' % (name, origin)
+                return 'finds another %s than the program does: %s' % (name, origin)
         elif not self.is_free:
-            return 'imports %s here, which the program has not' % name
+            return 'imports %s, which the program did not import' % name
         if not self.is_installed(origin):
-            return 'imports %s, which is no installed package' % name
+            return 'imports %s, which is not an installed package' % name
         if top in self.refused:
             return 'imports ' + name
         if not self.is_known(top, origin) and (self.clean is None or self.clean.get(top, 'no')):

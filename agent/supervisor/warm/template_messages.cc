@@ -35,8 +35,8 @@ bool HasComma(const std::vector<std::string>& names) {
 }
 
 absl::Status Broken(absl::string_view message) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("no answer of a template: '", absl::CEscape(message.substr(0, 80)), "'"));
+  return absl::InvalidArgumentError(absl::StrCat("the template sent an invalid message: '",
+                                                 absl::CEscape(message.substr(0, 80)), "'"));
 }
 
 TemplateRefused Refused(const std::vector<absl::string_view>& fields) {
@@ -100,7 +100,9 @@ absl::StatusOr<TemplateAnswer> ParseAnswer(absl::string_view message) {
   }
   if (kind == "stale" && fields.size() == 3) {
     return WorkerNotForked{
-        serial, absl::StrCat("what it has imported was installed anew: ", fields[2]), true};
+        serial,
+        absl::StrCat("a package that its template has imported was installed anew: ", fields[2]),
+        true};
   }
   return Broken(message);
 }

@@ -1,20 +1,24 @@
-// What a template and its supervisor say to each other on a SOCK_SEQPACKET pair: a message is text
-// fields with a NUL between them, of which none contains one. The other end is sitecustomize.py.
+// The messages between a template and its supervisor on a SOCK_SEQPACKET pair: text fields
+// separated by NULs; no field contains one. The template's end is sitecustomize.py.
 //
 //   the supervisor sends
-//     imports, MODULE, SCRIPT, LEARNED, PRELOAD, REFUSED, RANK_VARIABLES, NAME=value...   first;
-//     lists by
-//         commas; the variables are those that the worker was given that wrote LEARNED
-//     fork, SERIAL, MARKER, DIRECTORY, LEARNED, NAME=value...   with five descriptors: standard
-//         input, output, error, progress, and one on which the worker waits for a "g"
+//     imports, MODULE, SCRIPT, LEARNED, PRELOAD, REFUSED, RANK_VARIABLES, NAME=value...
+//         first; lists are separated by commas; NAME=value is the environment of the worker that
+//         wrote LEARNED
+//     fork, SERIAL, MARKER, DIRECTORY, LEARNED, NAME=value...
+//         with five descriptors: standard input, output, error, progress, and one on which the
+//         worker waits for a "g"
 //   the template sends
-//     looks                            first, where there are packages that it does not know
-//     imports                          it has looked at what it has to, and begins to import
-//     ready, MODULES, MILLISECONDS, NOTE...   once it can be forked; what it leaves to the workers
-//     and why refused, "NAME: WHY"...              instead, and ends: it has imported what it must
-//     not have ended, WHY                           instead, and ends forked, SERIAL, PID the
-//     process is the supervisor's child, and waits failed, SERIAL, WHY stale, SERIAL, PATH and
-//     ends: what it has imported was installed anew
+//     looks                  first, if there are packages that it has not examined
+//     imports                it has examined what it must, and begins to import
+//     ready, MODULES, MILLISECONDS, NOTE...
+//         it can be forked; the notes tell what it leaves to the workers to import, and why
+//     refused, "NAME: WHY"...
+//         instead of ready, and it ends: it has imported what must not be imported
+//     ended, WHY             instead of ready, and it ends
+//     forked, SERIAL, PID    the process is the supervisor's child, and waits
+//     failed, SERIAL, WHY
+//     stale, SERIAL, PATH    and it ends: a package that it has imported was reinstalled
 //
 // Pure.
 #ifndef CADRE_AGENT_SUPERVISOR_WARM_TEMPLATE_MESSAGES_H_
@@ -33,34 +37,35 @@
 
 namespace cadre::supervisor {
 
-// The kernel takes about this much in one piece by default. A larger environment starts plainly.
+// The kernel accepts about this much in one message by default. With a larger environment a worker
+// is started without a template.
 inline constexpr size_t kMaxOrderBytes = 160 << 10;
 inline constexpr size_t kMaxAnswerBytes = 64 << 10;
 
 struct ImportOrder {
   std::string module;  // of python -m
   std::string script;
-  std::string learned;  // file of what was imported
+  std::string learned;  // the file that lists the imports
   std::vector<std::string> preload;
   std::vector<std::string> refused;
   std::vector<std::string> rank_variables;
-  std::vector<std::string> environment;  // of the worker that has imported it
+  std::vector<std::string> environment;  // of the worker that wrote that file
 };
 
 struct ForkOrder {
   uint64_t serial = 0;
   std::string marker;
   std::string directory;
-  std::string learned;  // where the worker writes what it imports; empty: it does not
+  std::string learned;  // the file to which the worker writes its imports; empty: none
   std::vector<std::string> environment;
 };
 
-// RESOURCE_EXHAUSTED: too long. INVALID_ARGUMENT: a NUL or, in a list, a comma.
+// RESOURCE_EXHAUSTED: too long. INVALID_ARGUMENT: a field contains a NUL or, in a list, a comma.
 absl::StatusOr<std::string> Encode(const ImportOrder& order);
 absl::StatusOr<std::string> Encode(const ForkOrder& order);
 
 struct TemplateImports {
-  bool looks = false;  // first
+  bool examines = false;  // the `looks` message
 };
 struct TemplateReady {
   uint32_t modules = 0;
@@ -81,12 +86,12 @@ struct WorkerForked {
 struct WorkerNotForked {
   uint64_t serial = 0;
   std::string why;
-  bool ends = false;  // so does the template
+  bool ends = false;  // the template ends too
 };
 using TemplateAnswer = std::variant<TemplateImports, TemplateReady, TemplateRefused, TemplateEnded,
                                     WorkerForked, WorkerNotForked>;
 
-// INVALID_ARGUMENT: none of these.
+// INVALID_ARGUMENT: not a valid message.
 absl::StatusOr<TemplateAnswer> ParseAnswer(absl::string_view message);
 
 }  // namespace cadre::supervisor

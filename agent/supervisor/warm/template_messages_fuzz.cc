@@ -1,4 +1,4 @@
-// What a template says, in which a user's modules run.
+// Fuzzes the messages of a template, in which a user's modules run.
 #include "agent/supervisor/warm/template_messages.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -47,8 +47,8 @@ TEST(TemplateMessagesTest, AnswersAreUnderstood) {
   EXPECT_EQ(ready.modules, 12u);
   EXPECT_EQ(ready.milliseconds, 340u);
   EXPECT_THAT(ready.notes, ElementsAre("a: why", "b: so"));
-  EXPECT_TRUE(std::get<TemplateImports>(*ParseAnswer("looks")).looks);
-  EXPECT_FALSE(std::get<TemplateImports>(*ParseAnswer("imports")).looks);
+  EXPECT_TRUE(std::get<TemplateImports>(*ParseAnswer("looks")).examines);
+  EXPECT_FALSE(std::get<TemplateImports>(*ParseAnswer("imports")).examines);
   const auto refused =
       std::get<TemplateRefused>(*ParseAnswer(Text({"refused", "a.b: why: so", "c: too"})));
   EXPECT_THAT(refused.names, ElementsAre("a.b", "c"));

@@ -1,4 +1,4 @@
-// What tests of warm starts share: a real supervisor, the machine's interpreter, a program with
+// Test fixture for warm starts: a real supervisor, the machine's interpreter, and a program with
 // packages of its own.
 #ifndef CADRE_AGENT_SUPERVISOR_WARM_WARM_RIG_H_
 #define CADRE_AGENT_SUPERVISOR_WARM_WARM_RIG_H_
@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/output/stdio.h"
+#include "agent/supervisor/output.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "gtest/gtest.h"
 
@@ -27,7 +27,7 @@ class WarmTest : public ::testing::Test {
   void SetUp() override {
     if (access(kPython, X_OK) != 0) GTEST_SKIP() << "there is no " << kPython;
   }
-  // The program's own packages: a site directory beside it, as pip would make one.
+  // Installs a package of the program: in a site directory beside it, as pip would.
   void Install(const std::string& module, const std::string& source) {
     const std::string folder = rig_.folder() + "/site-packages";
     mkdir(folder.c_str(), 0755);
@@ -52,7 +52,8 @@ class WarmTest : public ::testing::Test {
     start.warm.quiet_ms = 200;
     return start;
   }
-  // A worker that has imported what there is to import and goes on, until its template is ready.
+  // Starts a worker that imports its packages and keeps running, and waits until its template is
+  // ready.
   TemplateFrame AwaitTemplate(StartFrame start) {
     learner_ = start.group;
     rig_.Send(start);
@@ -62,22 +63,24 @@ class WarmTest : public ::testing::Test {
   TemplateFrame NewestTemplate() const {
     TemplateFrame newest;
     for (const Frame& frame : rig_.frames) {
-      if (const auto* said = std::get_if<TemplateFrame>(&frame)) newest = *said;
+      if (const auto* template_frame = std::get_if<TemplateFrame>(&frame)) newest = *template_frame;
     }
     return newest;
   }
   std::vector<std::string> Notes() const {
     std::vector<std::string> notes;
     for (const Frame& frame : rig_.frames) {
-      const auto* said = std::get_if<TemplateFrame>(&frame);
-      if (said != nullptr) notes.insert(notes.end(), said->notes.begin(), said->notes.end());
+      const auto* template_frame = std::get_if<TemplateFrame>(&frame);
+      if (template_frame != nullptr) {
+        notes.insert(notes.end(), template_frame->notes.begin(), template_frame->notes.end());
+      }
     }
     return notes;
   }
-  // Ends the worker that learns, so that the next start is that of a restart.
+  // Ends the worker whose imports are recorded, so that the next start is a restart.
   void EndLearner() { rig_.Stop(0, learner_); }
 
-  // Whether it could be told what this worker had to import, and in what time.
+  // The worker's import time in milliseconds, if an ImportedFrame reported it.
   std::optional<uint32_t> ImportsOf(uint64_t group) const {
     for (const Frame& frame : rig_.frames) {
       const auto* imported = std::get_if<ImportedFrame>(&frame);

@@ -1,27 +1,27 @@
-// Starts workers of Python programs: from the program's template where one is ready, else plainly.
-// Supervisor's thread only.
+// Starts workers of Python programs: forked from the program's template if one is ready, else
+// plainly. Supervisor's thread only.
 #ifndef CADRE_AGENT_SUPERVISOR_WARM_WARM_START_H_
 #define CADRE_AGENT_SUPERVISOR_WARM_WARM_START_H_
 
 #include <cstdint>
 
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/output/plumbing.h"
-#include "agent/supervisor/state.h"
+#include "agent/supervisor/groups.h"
+#include "agent/supervisor/output.h"
 #include "base/time.h"
 
 namespace cadre::supervisor {
 
-// The group has a process, is on its way to one, or its end is reported.
-void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
-                      Group& group, MonoTime now);
+// On return the group has a process, waits for one, or its end has been reported.
+void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start,
+                      OutputChannels channels, Group& group, MonoTime now);
 
-// The same of a program that is not Python's: interpreters that it starts get the hook, and answer
-// with their stacks.
-void StartWithHook(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
+// Does the same for a program that is not Python: the interpreters that it starts get the hook,
+// which dumps their stacks.
+void StartWithHook(State& state, uint64_t serial, const StartFrame& start, OutputChannels channels,
                    Group& group);
 
-// Lets go what templates have forked, and starts plainly what they have not.
+// Releases the workers that templates have forked, and plainly starts those that were not forked.
 void AdvanceWarmStarts(State& state, MonoTime now);
 MonoTime NextWarmStartDeadline(const State& state);
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,18 +17,17 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
-#include "agent/workers/python/program_versions.h"
+#include "agent/workers/python/python_program.h"
 #include "base/clock.h"
 
 namespace cadre::agent {
 namespace {
 
-// The hook takes CADRE_WARM_START out of the environment: where it is left, nobody has read it.
+// The hook removes CADRE_WARM_START from the environment: if it is still set, the hook did not run.
 constexpr char kScript[] = R"(import os, signal, sys
 try:
     import torch
@@ -40,10 +38,10 @@ except ImportError:
 print('hello', '%d.%d.%d' % sys.version_info[:3], version or '-', 'unread' if 'CADRE_WARM_START' in os.environ else 'read', flush=True)
 signal.pause()
 )";
-constexpr uint8_t kStandardOutput = 1;  // of OutputFrame
+constexpr uint8_t kStandardOutput = 1;  // in OutputFrame
 constexpr uint64_t kPlain = 1;
 constexpr uint64_t kWarm = 2;
-// Of a program that has said hello: it imports nothing more.
+// The quiet time of a program that has printed hello, after which it imports nothing more.
 constexpr uint32_t kQuietMs = 300;
 
 class Trial {
@@ -59,7 +57,7 @@ class Trial {
   }
 
  private:
-  // Empty, or what went wrong.
+  // Returns an empty string, or what went wrong.
   std::string Try() {
     std::ofstream(ScriptPath()) << kScript;
     const MonoTime begin = MonoNow();
@@ -107,7 +105,7 @@ class Trial {
     return supervisor_->Send(start).ok();
   }
 
-  // False: the supervisor is gone, or the time is over.
+  // Returns false if the supervisor is gone, or the time is over.
   bool Until(const std::function<bool()>& done) {
     while (!done()) {
       const int64_t left = absl::ToInt64Milliseconds(end_ - MonoNow());
@@ -160,7 +158,7 @@ class Trial {
     return value == nullptr ? "" : value;
   }
 
-  // The words that a worker began with; empty: none so far.
+  // The words of a worker's hello line; empty: it has not come yet.
   std::vector<std::string> HelloOf(uint64_t group) const {
     const std::string& said = outputs_[group];
     const size_t begin = said.find("hello ");

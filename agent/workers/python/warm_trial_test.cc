@@ -25,7 +25,7 @@ class WarmTrialTest : public testing::Test {
     folder_ = absl::StrCat(getenv("TEST_TMPDIR"), "/interpreters");
     std::filesystem::create_directories(folder_);
   }
-  // A program of this name that runs the machine's interpreter somehow.
+  // A program with this name that runs the machine's interpreter by a script.
   std::string Interpreter(const std::string& script) {
     const std::string path = folder_ + "/python3";
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";

@@ -5,17 +5,20 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/string_view.h"
+#include "agent/supervisor/frames.h"
 #include "agent/workers/python/python_program.h"
-#include "agent/workers/worker_environment.h"
+#include "agent/workers/worker_start.h"
 
 namespace cadre::agent {
 namespace {
 
 absl::string_view NameIn(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
 
-// Of the session in which the launcher was started: one that takes its workers over is in another.
+// Variables of the session in which the launcher was started; a launcher that adopts its workers
+// has other values.
 constexpr absl::string_view kOfTheSession[] = {
     "INVOCATION_ID",  "JOURNAL_STREAM", "SYSTEMD_EXEC_PID",
     "XDG_SESSION_ID", "SSH_CLIENT",     "SSH_CONNECTION",
@@ -26,8 +29,8 @@ bool IsOfTheSession(absl::string_view name) {
          std::end(kOfTheSession);
 }
 
-// What differs between these workers, may differ from other generations' or other nodes', or is not
-// there for all.
+// Names of variables that differ between these workers, may differ between generations or nodes, or
+// are not set for all workers.
 std::vector<std::string> RankVariables(const std::vector<supervisor::StartFrame>& workers) {
   std::set<std::string> names;
   std::map<absl::string_view, std::map<absl::string_view, size_t>> entries;  // by name: how often
@@ -37,7 +40,7 @@ std::vector<std::string> RankVariables(const std::vector<supervisor::StartFrame>
   }
   for (const auto& [name, values] : entries) {
     const bool same = values.size() == 1 && values.begin()->second == workers.size();
-    const bool styled = IsOfALaunchersStyle(name);
+    const bool styled = IsLauncherStyleVariable(name);
     if (!same || styled || IsOfTheSession(name)) names.emplace(name);
   }
   return {names.begin(), names.end()};

@@ -15,16 +15,13 @@
 #include "absl/time/clock.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
-#include "rendezvous/service/caller_loads.h"
-#include "rendezvous/service/disclosure.h"
+#include "rendezvous/service/caller_limits.h"
 #include "rendezvous/service/listening.h"
-#include "rendezvous/service/permission.h"
-#include "rendezvous/web/dashboard/agent_logs.h"
-#include "rendezvous/web/dashboard/job_json.h"
-#include "rendezvous/web/dashboard/log_files.h"
-#include "rendezvous/web/dashboard/log_tails.h"
+#include "rendezvous/service/permissions.h"
 #include "rendezvous/web/dashboard/page.h"
-#include "rendezvous/web/dashboard/reply_error.h"
+#include "rendezvous/web/dashboard/status_json.h"
+#include "rendezvous/web/dashboard/worker_logs.h"
+#include "rendezvous/web/http/http_server.h"
 #include "rendezvous/web/metrics_text.h"
 
 namespace cadre::web {
@@ -53,28 +50,29 @@ struct Dashboard::Impl {
 
   // --- on the HTTP server's thread ---
 
-  // Who reads, as the calls of a server see it.
+  // The bearer of the request's token, as for gRPC calls.
   absl::StatusOr<Bearer> ReaderOf(const HttpRequest& request) const {
     if (options.token.empty()) {
       if (HostIsLoopback(request, options.host)) return Bearer();
       return absl::PermissionDeniedError(
-          "without a token this server is read under a name of loopback: localhost or 127.0.0.1");
+          "this server has no token, so it answers only under a name of loopback: use localhost or "
+          "127.0.0.1");
     }
     const std::optional<absl::string_view> token = TokenOf(request);
     std::optional<Bearer> bearer;
     if (token.has_value()) {
-      bearer = BearerOf(options.token_now ? options.token_now() : options.token, *token);
+      bearer = VerifiedBearer(options.token_now ? options.token_now() : options.token, *token);
     }
     if (!bearer.has_value()) {
       return absl::UnauthenticatedError(absl::StrCat(
-          token.has_value() ? "this token is refused, it is not one of this server's" : "",
-          token.has_value() ? "; " : "", "a token is needed, the server's or one made from it by ",
+          token.has_value() ? "this token is not one of this server's" : "",
+          token.has_value() ? "; " : "", "a token is required, the server's own or one made by ",
           "'cadre token new FILE --read-only': send it as 'Authorization: Bearer TOKEN'"));
     }
-    RETURN_IF_ERROR(CheckEndOf(*bearer, absl::Now()));
+    RETURN_IF_ERROR(CheckTokenExpiry(*bearer, absl::Now()));
     const auto core = serving();
-    if (core.ok()) RETURN_IF_ERROR(CheckServerOf(*bearer, (*core)->server_id()));
-    RETURN_IF_ERROR(service::MayLook(*bearer));
+    if (core.ok()) RETURN_IF_ERROR(CheckTokenServer(*bearer, (*core)->server_id()));
+    RETURN_IF_ERROR(service::MayView(*bearer));
     return *std::move(bearer);
   }
 
@@ -99,11 +97,11 @@ struct Dashboard::Impl {
     if (absl::ConsumePrefix(&path, "/api/jobs/")) {
       return OfJob(std::string(path), *bearer, request, std::move(exchange));
     }
-    exchange->Reply(404, kTextType, "there is nothing here\n");
+    exchange->Reply(404, kTextType, "there is no such page\n");
   }
 
-  // Whether this is not one reader too many of that user: who opens as many as there may be takes
-  // only own places. False: it was told so.
+  // Whether the caller may have one more reader. A user who opens as many as allowed takes only the
+  // user's own places. False: the exchange was answered with an error.
   bool MayReadMore(const Bearer& bearer, const Exchange& exchange) {
     if (bearer.kind == Bearer::Kind::kAdministrator) return true;
     const std::string caller = service::CallerText(bearer);
@@ -117,7 +115,7 @@ struct Dashboard::Impl {
     if (own.size() >= kReadersOfUserMax) {
       exchange->Reply(503, kTextType,
                       absl::StrCat(caller, ": ", own.size(),
-                                   " requests are under way or followed, which is the limit "
+                                   " requests are open, which is the limit "
                                    "(dashboard readers of a user)\n"));
       return false;
     }
@@ -125,19 +123,19 @@ struct Dashboard::Impl {
     return true;
   }
 
-  // For the answer to what this reader asks the core. Null: there is none, and it was told so.
+  // Reserves a place for the core's answer to this reader. Null: there is none, and the reader got
+  // an error.
   HttpServer::Poster PlaceFor(HttpExchange& exchange) const {
     HttpServer::Poster place = http->TakePlace();
     if (!place) {
       ReplyError(exchange, absl::ResourceExhaustedError(
-                               "too much was asked that this server has not come to answer yet; "
-                               "try again later"));
+                               "the server has too many unanswered requests; try again later"));
     }
     return place;
   }
 
-  // Asks the core and answers on this thread what the reader may see. `ask` starts the question,
-  // `reply` turns what was answered into a reply.
+  // Asks the core, and replies on this thread with what the reader may see. `ask` starts the
+  // request, and `reply` turns its answer into a reply.
   template <typename Answered, typename Ask, typename Reply>
   void AskCore(const Bearer& bearer, Exchange exchange, const Ask& ask, Reply reply) {
     const auto core = serving();
@@ -153,8 +151,8 @@ struct Dashboard::Impl {
     });
   }
 
-  // Open to everybody, so it asks for what costs nothing, and once for all who want to know
-  // meanwhile: they may be any number, one after another.
+  // Needs no token, so it makes the cheapest request, and one for all readers that wait: there may
+  // be any number of them, one after another.
   void Health(Exchange exchange) {
     const auto core = serving();
     if (!core.ok()) return exchange->Reply(200, kTextType, "ok, in reserve\n");
@@ -223,7 +221,7 @@ struct Dashboard::Impl {
     if (stacks) return Stacks(job, bearer, request, std::move(exchange));
     if (usage) return Usage(job, bearer, std::move(exchange));
     if (request.path != absl::StrCat("/api/jobs/", job)) {
-      return exchange->Reply(404, kTextType, "there is nothing here\n");
+      return exchange->Reply(404, kTextType, "there is no such page\n");
     }
     AskCore<v1::JobStatus>(
         bearer, std::move(exchange),
@@ -244,10 +242,10 @@ struct Dashboard::Impl {
 
   void Stacks(const std::string& job, const Bearer& bearer, const HttpRequest& request,
               Exchange exchange) {
-    // The only request that does something: interpreters get a signal.
+    // The only request with an effect: interpreters get a signal.
     if (IsFromAnotherSite(request)) {
-      return ReplyError(*exchange, absl::PermissionDeniedError(
-                                       "the page of another site may not ask where ranks are"));
+      return ReplyError(
+          *exchange, absl::PermissionDeniedError("a page of another site may not request stacks"));
     }
     v1::GetStacksRequest asked;
     asked.set_job(job);
@@ -270,7 +268,7 @@ struct Dashboard::Impl {
         });
   }
 
-  // Those of a job that was submitted come from where its workers run.
+  // Logs of a submitted job come from the nodes of its workers.
   void Logs(const std::string& job, bool list, const Bearer& bearer, const HttpRequest& request,
             Exchange exchange) {
     const auto core = serving();
@@ -298,7 +296,7 @@ struct Dashboard::Impl {
     });
   }
 
-  // `status`: empty where the server knows of no such job.
+  // `status` is empty if the server knows no such job.
   void LogsHere(const std::string& job, const v1::JobStatus& status, bool list,
                 const Bearer& bearer, const std::map<std::string, std::string>& query,
                 Exchange exchange) {
@@ -325,12 +323,12 @@ struct Dashboard::Impl {
   EventStreams events;
   LogTails tails;
   AgentLogs agent_logs;
-  // Requests that are not done with, by caller.
+  // Unfinished requests, by caller.
   std::map<std::string, std::vector<std::weak_ptr<HttpExchange>>> readers;
   bool health_asked = false;
-  // Those who wait for the answer.
+  // The readers that wait for the answer.
   std::vector<Exchange> health_readers;
-  // Last, so that its thread has ended before the rest goes.
+  // The last member, so that its thread ends before the others are destroyed.
   std::unique_ptr<HttpServer> http;
 };
 

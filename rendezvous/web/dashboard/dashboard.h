@@ -1,20 +1,20 @@
-// A server seen from outside, over HTTP and read only:
+// Shows the state of a server over HTTP, read only:
 //
-//   /                     the dashboard, a page that reads the rest
-//   /healthz              whether it answers
+//   /                     the dashboard, a page that loads the rest
+//   /healthz              whether the server answers
 //   /metrics              for Prometheus
 //   /api/jobs             all jobs as JSON; /api/jobs/JOB one of them
 //   /api/nodes            the cluster's nodes
 //   /api/events[?job=JOB] all of these, pushed whenever they change
-//   /api/jobs/JOB/usage   how busy its nodes are, and were
+//   /api/jobs/JOB/usage   the use of its nodes, now and before
 //   /api/jobs/JOB/logs    which workers' output can be read here
-//   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed; of a job that
-//                         was submitted through its node's agent
-//   /api/jobs/JOB/stacks[?rank=R] where its ranks are now, which their nodes are asked
+//   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed; for a submitted
+//                         job through its node's agent
+//   /api/jobs/JOB/stacks[?rank=R] the stacks of its ranks, from their nodes
 //
-// The page itself and /healthz say nothing about jobs and are open; all else wants the server's
-// token, or one of a user or a read-only one that was made from it, as "Authorization: Bearer
-// TOKEN" where there is one. Nothing goes out but through service/disclosure.h.
+// The page itself and /healthz show nothing about jobs and need no token; all else requires the
+// server's token, or a user's or read-only one derived from it, as "Authorization: Bearer TOKEN",
+// if the server has a token. All answers pass through ShowTo (service/permissions.h).
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
 
@@ -28,30 +28,32 @@
 
 namespace cadre::web {
 
-// How often the core and log files are looked at while somebody reads.
+// The interval at which the core and log files are polled while there is a reader.
 inline constexpr absl::Duration kDashboardInterval = absl::Milliseconds(250);
 
-// Requests and streams of one user at once, of kHttpConnectionsMax.
+// The limit of concurrent requests and streams of one user, out of kHttpConnectionsMax.
 inline constexpr size_t kReadersOfUserMax = 16;
 
 struct DashboardOptions {
-  // Address or name of this machine.
+  // An address or a name of this machine.
   std::string host = "127.0.0.1";
-  // 0: one that is free.
+  // 0: a free port.
   int port = 0;
-  // The server's token. Empty: none is wanted, which only loopback allows.
+  // The server's token. Empty: no token is required, which is allowed on loopback only.
   std::string token;
-  // Where there is one: the server's token at present, which may have been replaced since. Any
-  // thread. Null: it stays.
+  // Returns the server's current token, which may have been replaced since. Any thread. Null: the
+  // token does not change.
   std::function<std::string()> token_now;
-  // The log directory of jobs that nodes brought, where it is this machine's. Empty: it is not.
+  // The log directory of jobs that were not submitted to the cluster, if it is on this machine;
+  // otherwise empty.
   std::string log_dir;
 };
 
 // Thread safe.
 class Dashboard {
  public:
-  // Serves when it returns. What `serving` names outlives this. Errors as Server::Start.
+  // Serves when it returns. The cores that `serving` returns must outlive it. Errors as
+  // Server::Start.
   static absl::StatusOr<std::unique_ptr<Dashboard>> Start(const DashboardOptions& options,
                                                           Serving serving);
   ~Dashboard();
@@ -60,7 +62,7 @@ class Dashboard {
 
   int port() const;
 
-  // Shows readers the last state and ends their streams; waits for them `limit` at most.
+  // Sends readers the last state, ends their streams, and waits for them for `limit` at most.
   void Finish(absl::Duration limit);
 
  private:

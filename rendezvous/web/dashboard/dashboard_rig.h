@@ -1,4 +1,4 @@
-// A dashboard with a core behind it, and nodes and an agent that a test plays.
+// A dashboard and its core, with nodes and an agent that the test simulates.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_RIG_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_RIG_H_
 
@@ -18,27 +18,29 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/host/deaf_sink_for_test.h"
-#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/fakes_for_test.h"
+#include "rendezvous/host/messages_for_test.h"
 #include "rendezvous/web/dashboard/dashboard.h"
 #include "rendezvous/web/http/reader_for_test.h"
+#include "rpc/versions.h"
 
 namespace cadre::web {
 
 inline constexpr char kToken[] = "0123456789abcdef";
 
-// The agent of node "node", on which every worker wrote the same.
+// The agent of node "node", on which all workers have the same output.
 class AgentForTest final : public host::NodeSink {
  public:
   explicit AgentForTest(host::CoreThread& core) : core_(core) {}
 
-  // `self` is this.
+  // `self` must be this object.
   void Join(const std::shared_ptr<host::NodeSink>& self) {
     stream_ = core_.OpenStream(self);
     v1::NodeMessage message = FromAgent();
     v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
     joined->set_node("node");
     joined->set_cpus(2);
+    *joined->mutable_version() = rpc::ThisVersion();
     (*joined->mutable_labels())["switch"] = "s1";
     ASSERT_OK(core_.Post(stream_, message));
   }
@@ -50,7 +52,7 @@ class AgentForTest final : public host::NodeSink {
     const absl::MutexLock lock(&mutex_);
     refusal_ = why;
   }
-  // Nothing is left of its part.
+  // Reports that all of its part has ended.
   void EndPart() {
     v1::NodeMessage message = FromAgent();
     message.mutable_agent()->mutable_ended()->set_id(1);
@@ -91,18 +93,18 @@ class AgentForTest final : public host::NodeSink {
   std::string refusal_;
 };
 
-// A node whose agent says of both its workers that they are in the same place.
+// A node whose agent reports the same stack for both its workers.
 class NodeForTest final : public host::NodeSink {
  public:
   explicit NodeForTest(host::CoreThread& core) : core_(core) {}
-  // `self` is this.
+  // `self` must be this object.
   void Join(const std::shared_ptr<host::NodeSink>& self) {
     stream_ = core_.OpenStream(self);
     ASSERT_OK(core_.Post(stream_, host::JoinForTest("node", 1, 1)));
   }
   void Send(v1::ServerMessage message) override {
     if (!message.has_ask_stacks()) return;
-    v1::NodeMessage answer = host::OfGenerationForTest("node");
+    v1::NodeMessage answer = host::GenerationMessageForTest("node");
     v1::NodeStacks* stacks = answer.mutable_stacks();
     stacks->set_call(message.ask_stacks().call());
     const v1::StackQuestion& question = message.ask_stacks().question();
@@ -132,13 +134,13 @@ class DashboardRig : public ::testing::Test {
     ASSERT_OK(dashboard);
     dashboard_ = *std::move(dashboard);
   }
-  // Job "job" of two nodes, of which one has come.
+  // Adds job "job" of two nodes, of which one has joined.
   void AddJob() {
-    stream_ = core_.OpenStream(std::make_shared<host::DeafSink>());
+    stream_ = core_.OpenStream(std::make_shared<host::DiscardingSink>());
     ASSERT_OK(core_.Post(stream_, host::JoinForTest("node", 2, 2)));
     ASSERT_OK(core_.Status("job"));
   }
-  // The same of one node, submitted to a cluster of one node, and its launcher.
+  // Submits the same job with one node to a cluster of one node, whose launcher joins.
   void AddSubmittedJob() {
     agent_->Join(agent_);
     const v1::NodeMessage join = host::JoinForTest("node", 1, 1);
@@ -154,7 +156,7 @@ class DashboardRig : public ::testing::Test {
     v1::NodeMessage launcher = join;
     launcher.mutable_join()->set_part(1);
     launcher.mutable_join()->clear_spec();
-    stream_ = core_.OpenStream(std::make_shared<host::DeafSink>());
+    stream_ = core_.OpenStream(std::make_shared<host::DiscardingSink>());
     ASSERT_OK(core_.Post(stream_, launcher));
     const auto status = core_.Status("job");
     ASSERT_OK(status);

@@ -10,13 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/control.pb.h"
-#include "rendezvous/service/disclosure.h"
-#include "rendezvous/web/dashboard/job_json.h"
+#include "rendezvous/service/permissions.h"
+#include "rendezvous/web/dashboard/status_json.h"
+#include "rendezvous/web/http/http_server.h"
 
 namespace cadre::web {
 namespace {
 
-// Subjects that all readers get. No job has such names.
+// Subjects that all readers get. No job can have these names.
 constexpr char kAllJobs[] = "";
 constexpr char kNodes[] = "/nodes";
 
@@ -24,7 +25,7 @@ std::string Trouble(const absl::Status& status) {
   return ServerSentEvent("trouble", status.message());
 }
 
-// Equal for equal messages: the order of a map's entries is not otherwise.
+// Equal for equal messages, which requires a deterministic order of map entries.
 std::string Serialized(const google::protobuf::Message& message) {
   std::string text;
   google::protobuf::io::StringOutputStream stream(&text);
@@ -45,7 +46,7 @@ std::string Serialized(const std::vector<v1::ClusterNodeStatus>& nodes) {
   return Serialized(all);
 }
 
-// Equal for those who see the same.
+// Equal for bearers who see the same.
 std::string ViewerOf(const Bearer& bearer) {
   return absl::StrCat(static_cast<int>(bearer.kind), " ", bearer.user);
 }
@@ -73,12 +74,12 @@ void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string
 void EventStreams::Tick() {
   const absl::Time now = absl::Now();
   for (Reader& reader : readers_) {
-    if (!CheckEndOf(reader.bearer, now).ok()) reader.exchange->End();
+    if (!CheckTokenExpiry(reader.bearer, now).ok()) reader.exchange->End();
   }
   readers_.erase(std::remove_if(readers_.begin(), readers_.end(),
                                 [now](const Reader& reader) {
                                   return reader.exchange->closed() ||
-                                         !CheckEndOf(reader.bearer, now).ok();
+                                         !CheckTokenExpiry(reader.bearer, now).ok();
                                 }),
                  readers_.end());
   for (Reader& reader : readers_) reader.behind = reader.exchange->waiting() >= kBehindBytes;
@@ -88,28 +89,28 @@ void EventStreams::Tick() {
   for (auto it = subjects_.begin(); it != subjects_.end();) {
     it = read.count(it->first) == 0 ? subjects_.erase(it) : std::next(it);
   }
-  for (const std::string& name : read) Ask(name, subjects_[name]);
+  for (const std::string& name : read) RequestUpdate(name, subjects_[name]);
   if (++ticks_ % kTicksBetweenComments != 0) return;
   for (Reader& reader : readers_) {
     if (!reader.behind) reader.exchange->Write(":\n\n");
   }
 }
 
-void EventStreams::Ask(const std::string& name, Subject& subject) {
-  if (subject.asked) return;
+void EventStreams::RequestUpdate(const std::string& name, Subject& subject) {
+  if (subject.requested) return;
   const auto core = serving_();
   if (!core.ok()) {
     const absl::Status why = core.status();
-    return Take(name, [&](const Bearer&, View& view) {
+    return UpdateViews(name, [&](const Bearer&, View& view) {
       Update(
           why.ToString(), [&] { return Trouble(why); }, view);
     });
   }
   const HttpServer::Poster post = places_();
-  // With the next tick, then.
+  // The next tick tries again.
   if (!post) return;
-  subject.asked = true;
-  // Answered on the core's thread, which has better things to do than to write JSON.
+  subject.requested = true;
+  // The answer comes on the core's thread, which must not spend time on JSON.
   if (name == kAllJobs) {
     (*core)->AskAllStatuses([this, post](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
       post([this, jobs = std::move(jobs)] {
@@ -140,7 +141,7 @@ void EventStreams::Ask(const std::string& name, Subject& subject) {
 template <typename Answer, typename Event>
 void EventStreams::TakeAnswer(const std::string& name, const absl::StatusOr<Answer>& answer,
                               const Event& event) {
-  Take(name, [&](const Bearer& bearer, View& view) {
+  UpdateViews(name, [&](const Bearer& bearer, View& view) {
     if (answer.ok()) {
       Answer shown = *answer;
       service::ShowTo(bearer, &shown);
@@ -155,12 +156,12 @@ void EventStreams::TakeAnswer(const std::string& name, const absl::StatusOr<Answ
   });
 }
 
-void EventStreams::Take(const std::string& name, const Show& show) {
+void EventStreams::UpdateViews(const std::string& name, const Show& show) {
   const auto found = subjects_.find(name);
-  // Nobody reads it any more.
+  // No reader follows it any more.
   if (found == subjects_.end()) return;
   Subject& subject = found->second;
-  subject.asked = false;
+  subject.requested = false;
   std::map<std::string, View> views;
   for (Reader& reader : readers_) {
     if (name != kAllJobs && name != kNodes && reader.job != name) continue;
@@ -169,20 +170,20 @@ void EventStreams::Take(const std::string& name, const Show& show) {
       view->second = std::move(subject.views[view->first]);
       show(reader.bearer, view->second);
     }
-    Tell(reader, name, view->second);
+    SendIfChanged(reader, name, view->second);
   }
-  // Those that nobody reads any more are forgotten.
+  // Drops views without readers.
   subject.views = std::move(views);
   EndIfFinished();
 }
 
-void EventStreams::Tell(Reader& reader, const std::string& name, const View& view) {
-  uint64_t& told = reader.told[name];
-  if (told == view.version) return;
-  // Who was told so much just now would be closed; the next tick tells the rest.
+void EventStreams::SendIfChanged(Reader& reader, const std::string& name, const View& view) {
+  uint64_t& sent = reader.sent[name];
+  if (sent == view.version) return;
+  // A reader that just got that much would be closed; the next tick sends the rest.
   const bool full = reader.exchange->waiting() > kHttpStreamBytesMax;
   if ((reader.behind || full) && !finishing_) return;
-  told = view.version;
+  sent = view.version;
   reader.exchange->Write(view.event);
 }
 
@@ -195,7 +196,7 @@ void EventStreams::Finish() {
 void EventStreams::EndIfFinished() {
   if (!finishing_) return;
   for (const auto& [name, subject] : subjects_) {
-    if (subject.asked) return;
+    if (subject.requested) return;
   }
   for (Reader& reader : readers_) reader.exchange->End();
   readers_.clear();

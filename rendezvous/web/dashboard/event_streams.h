@@ -1,7 +1,7 @@
-// Server-sent events (the HTML standard, 9.2): readers are told of the list of jobs, the cluster's
-// nodes, and of one job where they ask for one, whenever what they may see of it has changed. The
-// core is looked at a few times a second as long as there is a reader, once for all of them. Used
-// by the HTTP server's thread.
+// Sends server-sent events (the HTML standard, 9.2) to dashboard readers: the list of jobs, the
+// cluster's nodes, and one job if they ask for it, whenever the part that they may see has changed.
+// The core is polled a few times a second while there is a reader, once for all readers. Used by
+// the HTTP server's thread.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_
 
@@ -20,62 +20,62 @@
 
 namespace cadre::web {
 
-// Ticks from one comment that shows that the server is there to the next.
+// The number of ticks between two comments that show that the server is alive.
 inline constexpr int kTicksBetweenComments = 40;
-// A reader for whom so much waits is behind: it is told the newest state once it has read that.
+// A reader with more unread bytes is behind: it gets the newest state once it has read them.
 inline constexpr size_t kBehindBytes = 64 << 10;
 
-// Where calls go at present, or why nowhere. Thread safe.
+// Returns the core that serves calls at present, or why there is none. Thread safe.
 using Serving = std::function<absl::StatusOr<std::shared_ptr<host::CoreThread>>()>;
 
 class EventStreams {
  public:
-  // `places` are of the HTTP server, which runs nothing once this object is gone. Nothing is asked
-  // while there is none: an answer that never came would be waited for.
+  // `places` is the HTTP server's TakePlace; the server runs no task after this object is
+  // destroyed. Without a free place no request is made, because its answer would never come.
   EventStreams(Serving serving, HttpServer::Places places);
 
-  // Events "jobs" (JobsJson) and "nodes" (NodesJson), with a job named also "job" (JobJson, or null
-  // where there is no such job), and "trouble" with a line of text when nobody serves here. Until
-  // the bearer's token ends.
+  // Sends events "jobs" (JobsJson) and "nodes" (NodesJson), if `job` is set also "job" (JobJson, or
+  // null if there is no such job), and "trouble" with a line of text when no core serves. Ends when
+  // the bearer's token expires.
   void Add(std::shared_ptr<HttpExchange> exchange, const std::string& job, const Bearer& bearer);
 
   void Tick();
 
-  // Tells everybody the last state, then ends all streams.
+  // Sends all readers the last state, then ends all streams.
   void Finish();
 
  private:
   // What readers with the same rights see of a subject.
   struct View {
-    // Counts its changes; 0: nothing is known yet.
+    // Counts the changes; 0: there is no answer yet.
     uint64_t version = 0;
     std::string serialized;
     std::string event;
   };
-  // Something that is read: one job, or the lists that all read.
+  // What readers follow: one job, or the lists that all readers get.
   struct Subject {
-    bool asked = false;
-    // By ViewerOf.
+    bool requested = false;
+    // The keys are those of ViewerOf.
     std::map<std::string, View> views;
   };
   struct Reader {
     std::shared_ptr<HttpExchange> exchange;
     std::string job;
     Bearer bearer;
-    // The version of each subject that it has.
-    std::map<std::string, uint64_t> told;
+    // The last version of each subject that was sent.
+    std::map<std::string, uint64_t> sent;
     bool behind = false;
   };
-  // Brings a view up to date, as this bearer sees it.
+  // Updates a view to what the bearer may see.
   using Show = std::function<void(const Bearer&, View&)>;
 
-  void Ask(const std::string& name, Subject& subject);
-  // `event` makes an event of what is shown.
+  void RequestUpdate(const std::string& name, Subject& subject);
+  // `event` makes an event of the answer.
   template <typename Answer, typename Event>
   void TakeAnswer(const std::string& name, const absl::StatusOr<Answer>& answer,
                   const Event& event);
-  void Take(const std::string& name, const Show& show);
-  void Tell(Reader& reader, const std::string& name, const View& view);
+  void UpdateViews(const std::string& name, const Show& show);
+  void SendIfChanged(Reader& reader, const std::string& name, const View& view);
   void EndIfFinished();
 
   const Serving serving_;

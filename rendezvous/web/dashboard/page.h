@@ -1,4 +1,5 @@
-// The dashboard's page: a few files, part of the program. They hold nothing but themselves.
+// The dashboard's page: a few static files, compiled into the program. They contain no data of the
+// server.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_PAGE_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_PAGE_H_
 
@@ -12,7 +13,7 @@ struct PageFile {
   absl::string_view text;
 };
 
-// Null: there is none at this path.
+// Returns null if no file has this path.
 const PageFile* FindPageFile(absl::string_view path);
 
 }  // namespace cadre::web

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
@@ -63,7 +64,7 @@ absl::Status TakeField(absl::string_view line, HttpRequest* request) {
     return absl::UnimplementedError("a request with a body is not answered here");
   }
   if (name == "host") {
-    // Two of them, and somebody on the way may have looked at the other.
+    // With two of them, a proxy may have checked the other one.
     if (!request->host.empty()) return absl::InvalidArgumentError("two Host headers");
     request->host = value;
   }
@@ -101,7 +102,7 @@ std::optional<absl::string_view> TokenOf(const HttpRequest& request) {
 bool HostIsLoopback(const HttpRequest& request, absl::string_view name) {
   absl::string_view host = request.host;
   const size_t colon = host.rfind(':');
-  // A colon within brackets belongs to the address.
+  // A colon inside brackets belongs to the address.
   if (colon != host.npos && host.find(']', colon) == host.npos) host = host.substr(0, colon);
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   return absl::EqualsIgnoreCase(host, "localhost") || host == "127.0.0.1" || host == "::1" ||
@@ -110,6 +111,49 @@ bool HostIsLoopback(const HttpRequest& request, absl::string_view name) {
 
 bool IsFromAnotherSite(const HttpRequest& request) {
   return request.fetch_site == "cross-site" || request.fetch_site == "same-site";
+}
+
+namespace {
+
+absl::string_view Reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Error";
+  }
+}
+
+// The page may use only what this server serves, and no other page may frame it.
+constexpr char kSafety[] =
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+    "Cache-Control: no-store\r\n"
+    "Connection: close\r\n";
+
+}  // namespace
+
+std::string ReplyHead(int status, absl::string_view type) {
+  return absl::StrCat("HTTP/1.1 ", status, " ", Reason(status), "\r\nContent-Type: ", type, "\r\n",
+                      kSafety, status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
+                      status == 405 ? "Allow: GET, HEAD\r\n" : "");
 }
 
 }  // namespace cadre::web

@@ -1,4 +1,4 @@
-// Whoever connects to the dashboard's port.
+// Requests of any client that connects to the dashboard's port.
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "rendezvous/web/http/http_request.h"

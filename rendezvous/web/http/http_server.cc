@@ -21,8 +21,8 @@
 #include "base/status_macros.h"
 #include "base/steady_wait.h"
 #include "rendezvous/service/listening.h"
+#include "rendezvous/web/http/http_request.h"
 #include "rendezvous/web/http/mailbox.h"
-#include "rendezvous/web/http/reply_head.h"
 
 namespace cadre::web {
 namespace {
@@ -37,25 +37,25 @@ using Buffered = std::unique_ptr<bufferevent, Freer<bufferevent, bufferevent_fre
 using OwnedEvent = std::unique_ptr<event, Freer<event, event_free>>;
 
 constexpr char kTooMuchWaits[] =
-    "too much waits for readers that do not read; try again in half a minute\n";
+    "too many bytes wait for other readers; try again in half a minute\n";
 
 class Connection;
 
-// State that connections share. Used by the loop's thread, but for `busy`.
+// State that connections share. Used by the loop's thread, except `busy`.
 struct Loop {
   Base base;
   Listener listener;
   HttpServer::Handler handler;
   std::function<void()> tick;
   absl::Duration stall_timeout;
-  // In the order in which they came.
+  // In the order of their arrival.
   std::map<uint64_t, std::shared_ptr<Connection>> connections;
   uint64_t last_connection = 0;
   size_t streams = 0;
 
   std::mutex mutex;
   std::condition_variable changed;
-  // Requests that have been read and are not done with.
+  // Requests that have been read and are not finished.
   size_t busy ABSL_GUARDED_BY(mutex) = 0;
 
   void AddBusy(int more) {
@@ -63,9 +63,9 @@ struct Loop {
     busy += more;
     changed.notify_all();
   }
-  // Whether so many bytes may be kept beside what waits for all readers already.
+  // Whether `bytes` more may be buffered besides the unread bytes of all readers.
   bool HasRoomFor(size_t bytes) const;
-  // Closes who is furthest behind until it is so.
+  // Closes the readers that are furthest behind until there is room.
   void MakeRoomFor(size_t bytes);
 };
 
@@ -78,7 +78,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
         deadline_(evtimer_new(loop.base.get(), &Connection::OnDeadline, this)) {
     bufferevent_setcb(buffered_.get(), &Connection::OnRead, &Connection::OnWritten,
                       &Connection::OnEvent, this);
-    // A reader that sends on is not listened to.
+    // Stops reading from a client that sends too much.
     bufferevent_setwatermark(buffered_.get(), EV_READ, 0, kHttpHeadBytesMax + 4);
     SetDeadline(kHttpRequestTimeout);
     bufferevent_enable(buffered_.get(), EV_READ | EV_WRITE);
@@ -122,7 +122,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
 
   void Write(absl::string_view bytes) override {
     if (closed() || state_ != State::kStreaming) return;
-    // The piece itself may be of any size, or one that is large would reach nobody.
+    // The piece itself may have any size, because a large one could never be sent otherwise.
     if (waiting() > kHttpStreamBytesMax) return Close();
     loop_->MakeRoomFor(bytes.size());
     if (closed()) return;
@@ -137,10 +137,10 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
   size_t waiting() const override {
     return closed() ? 0 : evbuffer_get_length(bufferevent_get_output(buffered_.get()));
   }
-  // It has not asked for anything yet.
+  // No request has arrived yet.
   bool idle() const { return state_ == State::kReading; }
 
-  // Lets go of everything of the loop's; the object may live on in whoever answers.
+  // Releases everything that belongs to the loop; the object lives on while a handler refers to it.
   void Close() {
     if (closed()) return;
     Loop& loop = *std::exchange(loop_, nullptr);
@@ -197,11 +197,11 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
     loop_->handler(*request, self);
   }
 
-  // Closes the connection once all that was written has gone out.
+  // Closes the connection once everything written has been sent.
   void Finish() {
     was_stream_ = state_ == State::kStreaming;
     state_ = State::kFinishing;
-    // Nobody would say that nothing has been written.
+    // Without unsent bytes there would be no callback.
     if (waiting() == 0) return Close();
     SetDeadline(kHttpReplyTimeout);
   }
@@ -218,7 +218,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
 bool Loop::HasRoomFor(size_t bytes) const {
   size_t waiting = 0;
   for (const auto& [number, connection] : connections) waiting += connection->waiting();
-  // The first of all may be of any size.
+  // The first piece of all may have any size.
   return waiting == 0 || waiting + bytes <= kHttpWaitingBytesMax;
 }
 
@@ -240,7 +240,7 @@ struct HttpServer::Impl {
     const uint64_t number = ++loop.last_connection;
     loop.connections[number] = std::make_shared<Connection>(loop, number, fd);
     if (loop.connections.size() < kHttpConnectionsMax) return;
-    // Connections on which nothing was asked must not keep others out.
+    // Connections without a request must not keep others out.
     for (const auto& [older, connection] : loop.connections) {
       if (older == number || !connection->idle()) continue;
       const std::shared_ptr<Connection> oldest = connection;
@@ -253,7 +253,8 @@ struct HttpServer::Impl {
     for (const auto& task : impl.mailbox->Take()) task();
     if (impl.mailbox->stopping()) event_base_loopbreak(impl.loop.base.get());
   }
-  // No descriptors are left, say. Without a pause it would be tried again at once, for ever.
+  // Accepting fails, for lack of descriptors for example. Without a pause the loop would retry for
+  // ever.
   static void OnAcceptFailed(evconnlistener* listener, void*) { evconnlistener_disable(listener); }
   static void OnTick(evutil_socket_t, short, void* self) {
     Loop& loop = static_cast<Impl*>(self)->loop;
@@ -291,7 +292,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string
         kHttpConnectionsMax, at->ai_addr, static_cast<int>(at->ai_addrlen)));
   }
   if (impl->loop.listener == nullptr) {
-    // Somebody may have taken the port since it was checked.
+    // Another process may have taken the port since it was checked.
     RETURN_IF_ERROR(service::CheckListen(host, port));
     return absl::UnavailableError(absl::StrCat("cannot listen on ", service::HostPort(host, port)));
   }
@@ -334,7 +335,7 @@ void HttpServer::Serve(Handler handler, absl::Duration interval, std::function<v
   const timeval every = absl::ToTimeval(interval);
   event_add(impl_->ticker.get(), &every);
   evconnlistener_enable(loop.listener.get());
-  // Signals are for others; a reader that has gone is an error of the write, not one.
+  // Signals are for other threads; a reader that has gone shows as a write error, not as SIGPIPE.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -358,6 +359,30 @@ void HttpServer::Drain(absl::Duration limit) {
   Loop& loop = impl_->loop;
   std::unique_lock<std::mutex> lock(loop.mutex);
   WaitFor(loop.changed, lock, limit, [&loop] { return loop.busy == 0; });
+}
+
+namespace {
+
+int HttpStatus(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+      return 404;
+    case absl::StatusCode::kInvalidArgument:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    default:
+      return 503;
+  }
+}
+
+}  // namespace
+
+void ReplyError(HttpExchange& exchange, const absl::Status& status) {
+  exchange.Reply(HttpStatus(status), kTextType, absl::StrCat(status.message(), "\n"));
 }
 
 }  // namespace cadre::web

@@ -1,12 +1,19 @@
 #include "rendezvous/web/http/http_server.h"
 
+#include <poll.h>
+
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "rendezvous/web/http/mailbox.h"
 #include "rendezvous/web/http/reader_for_test.h"
 
 namespace cadre::web {
@@ -16,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 using Reader = ReaderForTest;
 
@@ -54,7 +61,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   std::unique_ptr<HttpServer> server_;
-  // Of the server's thread.
+  // Used by the server's thread.
   std::vector<std::shared_ptr<HttpExchange>> streams_;
   std::shared_ptr<HttpExchange> later_;
   absl::Notification came_;
@@ -99,16 +106,16 @@ TEST_F(HttpServerTest, AReaderThatSaysNothingIsClosed) {
 TEST_F(HttpServerTest, AnswersFromOtherThreads) {
   Reader reader(server_->port());
   reader.Get("/later");
-  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kTimeout));
   server_->poster()([this] { later_->Reply(200, "text/plain", "at last"); });
   EXPECT_THAT(reader.All(), HasSubstr("at last"));
-  server_->Drain(kPatience);
+  server_->Drain(kTimeout);
 }
 
 TEST_F(HttpServerTest, AStreamWithNothingLeftToSayEndsAtOnce) {
   Reader reader(server_->port());
   reader.Get("/silent");
-  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kTimeout));
   ASSERT_TRUE(reader.Await("\r\n\r\n"));
   server_->poster()([this] { later_->End(); });
   EXPECT_THAT(reader.All(), testing::EndsWith("\r\n\r\n"));
@@ -118,16 +125,16 @@ TEST_F(HttpServerTest, AnAnswerToOneThatHasGoneIsNothing) {
   {
     Reader reader(server_->port());
     reader.Get("/later");
-    ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kTimeout));
   }
-  server_->Drain(kPatience);  // until its end was seen
+  server_->Drain(kTimeout);  // until the server has noticed its end
   absl::Notification answered;
   server_->poster()([&] {
     EXPECT_TRUE(later_->closed());
     later_->Reply(200, "text/plain", "too late");
     answered.Notify();
   });
-  EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kTimeout));
 }
 
 TEST_F(HttpServerTest, StreamsGoOn_OneThatIsNotReadIsClosed) {
@@ -135,7 +142,7 @@ TEST_F(HttpServerTest, StreamsGoOn_OneThatIsNotReadIsClosed) {
   reader.Get("/stream");
   EXPECT_TRUE(reader.Await("beat beat beat"));
   filler_ = true;
-  // Reading nothing for a while means: nothing more than what fits into the buffers comes.
+  // Reading nothing for a while means that only what fits into the buffers arrives.
   absl::Notification closed;
   while (!closed.HasBeenNotified()) {
     absl::Notification looked;
@@ -143,7 +150,7 @@ TEST_F(HttpServerTest, StreamsGoOn_OneThatIsNotReadIsClosed) {
       if (streams_[0]->closed()) closed.Notify();
       looked.Notify();
     });
-    ASSERT_TRUE(looked.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(looked.WaitForNotificationWithTimeout(kTimeout));
   }
   Reader other(server_->port());
   other.Get("/x");
@@ -156,7 +163,7 @@ TEST(HttpServerLargePieceTest, APieceOfAnySizeReachesWhoReads) {
   (*server)->Serve(
       [](const HttpRequest&, std::shared_ptr<HttpExchange> exchange) {
         ASSERT_TRUE(exchange->Begin("text/plain"));
-        // Behind the reply's head, which waits still.
+        // Written after the reply's head, which is still unread.
         exchange->Write(absl::StrCat(std::string(2 * kHttpStreamBytesMax, 'x'), "end"));
         exchange->End();
       },
@@ -166,8 +173,10 @@ TEST(HttpServerLargePieceTest, APieceOfAnySizeReachesWhoReads) {
   EXPECT_TRUE(absl::EndsWith(reader.All(), "xend"));
 }
 
+// Fault (display): Readers of the dashboard or its logs stop reading -> At most 64 MiB wait for all
+// of them together, and new readers may get 503
 TEST_F(HttpServerTest, WhatWaitsForAllReadersTogetherIsBounded) {
-  // Nine of them fit, also when each has a piece more.
+  // Nine of them fit, also if each has one more piece.
   constexpr size_t kEach = 13 << 19, kFit = kHttpWaitingBytesMax / kEach;
   const std::string piece(1 << 19, 'x');
   std::vector<std::unique_ptr<Reader>> readers;
@@ -178,8 +187,8 @@ TEST_F(HttpServerTest, WhatWaitsForAllReadersTogetherIsBounded) {
   }
   Reader next(server_->port());
   next.Get("/later");
-  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kPatience));
-  // Nobody reads on. Each is given as much as it may have, as long as it is there.
+  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kTimeout));
+  // No reader reads any more. Each gets as much as it may have, as long as it is connected.
   for (bool all_full = false; !all_full;) {
     absl::Notification written;
     server_->poster()([&] {
@@ -200,18 +209,20 @@ TEST_F(HttpServerTest, WhatWaitsForAllReadersTogetherIsBounded) {
       }
       written.Notify();
     });
-    ASSERT_TRUE(written.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(written.WaitForNotificationWithTimeout(kTimeout));
   }
   Reader large(server_->port()), small(server_->port());
   large.Get("/large");
   for (Reader* refused : {&next, &large}) {
     EXPECT_THAT(refused->All(),
-                AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("too much waits for readers")));
+                AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("too many bytes wait")));
   }
   small.Get("/x");
   EXPECT_THAT(small.All(), HasSubstr("you asked for /x"));
 }
 
+// Fault (display): A reader of the dashboard takes nothing for 30 s (50 ms in the test) -> Its
+// stream is closed
 TEST(HttpServerStallTest, AStreamOfWhichNothingIsTakenIsClosed) {
   auto server = HttpServer::Listen("127.0.0.1", 0, absl::Milliseconds(50));
   ASSERT_OK(server);
@@ -224,15 +235,17 @@ TEST(HttpServerStallTest, AStreamOfWhichNothingIsTakenIsClosed) {
       absl::Milliseconds(5),
       [&] {
         if (stream == nullptr || closed.HasBeenNotified()) return;
-        // Less than it is closed for at once.
+        // Less than the limit at which it is closed at once.
         if (stream->waiting() < 1 << 20) stream->Write(std::string(1 << 20, 'x'));
         if (stream->closed()) closed.Notify();
       });
   Reader reader((*server)->port());
   reader.Get("/");
-  EXPECT_TRUE(closed.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(closed.WaitForNotificationWithTimeout(kTimeout));
 }
 
+// Fault (access): Silent connections take all places of the HTTP port -> The oldest of them is
+// closed for each new connection
 TEST_F(HttpServerTest, TooManyStreamsAreRefused_AConnectionThatSaysNothingGivesWay) {
   std::vector<std::unique_ptr<Reader>> readers;
   for (size_t i = 0; i < kHttpStreamsMax; ++i) {
@@ -246,7 +259,7 @@ TEST_F(HttpServerTest, TooManyStreamsAreRefused_AConnectionThatSaysNothingGivesW
   while (readers.size() < kHttpConnectionsMax) {
     readers.push_back(std::make_unique<Reader>(server_->port()));
   }
-  // The place of one that says nothing is taken, and of no other.
+  // A connection without a request is replaced, and no other.
   Reader next(server_->port());
   next.Get("/x");
   EXPECT_THAT(next.All(), HasSubstr("you asked for /x"));
@@ -262,5 +275,58 @@ TEST(HttpServerListenTest, APortInUseIsNamed) {
                        HasSubstr(absl::StrCat("port ", (*first)->port()))));
 }
 
+bool Readable(const Mailbox& mailbox) {
+  pollfd wait = {mailbox.fd(), POLLIN, 0};
+  return poll(&wait, 1, 0) == 1;
+}
+
+TEST(Mailbox, HoldsTasksUntilTheyAreTaken) {
+  Mailbox mailbox(2);
+  int ran = 0;
+  EXPECT_FALSE(Readable(mailbox));
+  for (int i = 0; i < 3; ++i) mailbox.Post([&] { ++ran; });
+  EXPECT_TRUE(Readable(mailbox));
+  for (const std::function<void()>& task : mailbox.Take()) task();
+  EXPECT_EQ(ran, 3);
+  EXPECT_FALSE(Readable(mailbox));
+}
+
+TEST(Mailbox, APlaceIsFreeAgainWhenItsTaskHasRun) {
+  Mailbox mailbox(2);
+  std::shared_ptr<const void> first = mailbox.TakePlace(), second = mailbox.TakePlace();
+  EXPECT_NE(first, nullptr);
+  EXPECT_NE(second, nullptr);
+  EXPECT_EQ(mailbox.TakePlace(), nullptr);
+  mailbox.Post([place = std::move(first)] {});
+  EXPECT_EQ(mailbox.TakePlace(), nullptr);
+  for (const std::function<void()>& task : mailbox.Take()) task();
+  EXPECT_NE(mailbox.TakePlace(), nullptr);
+}
+
+TEST(Mailbox, APlaceMayOutliveIt) {
+  auto mailbox = std::make_unique<Mailbox>(1);
+  std::shared_ptr<const void> place = mailbox->TakePlace();
+  EXPECT_NE(place, nullptr);
+  mailbox.reset();
+  place.reset();
+}
+
+TEST(Mailbox, WhenClosedItTakesNothing) {
+  Mailbox mailbox(2);
+  mailbox.Post([] {});
+  mailbox.Close();
+  mailbox.Post([] {});
+  EXPECT_TRUE(mailbox.Take().empty());
+}
+
+TEST(Mailbox, StopWakesTheLoop) {
+  Mailbox mailbox(2);
+  EXPECT_FALSE(mailbox.stopping());
+  mailbox.Stop();
+  EXPECT_TRUE(mailbox.stopping());
+  EXPECT_TRUE(Readable(mailbox));
+}
+
 }  // namespace
+
 }  // namespace cadre::web

@@ -1,4 +1,4 @@
-// Where other threads leave work for a loop that waits for a descriptor. Thread safe.
+// A queue of tasks from other threads to an event loop that polls a descriptor. Thread safe.
 #ifndef CADRE_RENDEZVOUS_WEB_HTTP_MAILBOX_H_
 #define CADRE_RENDEZVOUS_WEB_HTTP_MAILBOX_H_
 
@@ -15,22 +15,22 @@ namespace cadre::web {
 
 class Mailbox {
  public:
-  // `places`: see TakePlace.
+  // `places` is the limit of TakePlace.
   explicit Mailbox(size_t places);
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // Readable when something was posted, or Stop was called.
+  // Becomes readable when a task was posted or Stop was called.
   int fd() const { return fd_; }
 
   void Post(std::function<void()> task);
-  // A place for a task that is to come, free again with the last copy of what is returned; null:
-  // all are taken. Posting itself refuses nothing: whoever will post what others ask for takes a
-  // place before it asks, so that what waits here is bounded and no answer is dropped.
+  // Reserves a place for a future task, until the last copy of the result is destroyed; null: all
+  // are taken. Post itself never refuses. Code whose answer will be posted takes a place before it
+  // asks, so that the waiting tasks are bounded and no answer is dropped.
   std::shared_ptr<const void> TakePlace();
   std::vector<std::function<void()>> Take();
-  // Drops the tasks that wait, and those that come later.
+  // Drops waiting and later tasks.
   void Close();
 
   void Stop();
@@ -38,7 +38,7 @@ class Mailbox {
 
  private:
   const size_t places_;
-  // May outlive this.
+  // Places may outlive this object.
   const std::shared_ptr<std::atomic<size_t>> taken_ = std::make_shared<std::atomic<size_t>>(0);
   const int fd_;
   std::atomic<bool> stopping_{false};

@@ -1,4 +1,4 @@
-// One connection to an HTTP server, as tests need it. One thread.
+// A connection to an HTTP server, for tests. One thread.
 #ifndef CADRE_RENDEZVOUS_WEB_HTTP_READER_FOR_TEST_H_
 #define CADRE_RENDEZVOUS_WEB_HTTP_READER_FOR_TEST_H_
 
@@ -37,16 +37,16 @@ class ReaderForTest {
   }
   void Get(absl::string_view path) { Send(absl::StrCat("GET ", path, " HTTP/1.1\r\n\r\n")); }
 
-  // Until `text` has come; false: the connection ended before, or time ran out.
+  // Reads until `text` has arrived; false: the connection ended before, or time ran out.
   bool Await(absl::string_view text) {
-    // Something else may come for ever.
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+    // The server may send other data for ever.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kTimeoutMs);
     while (!absl::StrContains(got_, text)) {
       if (std::chrono::steady_clock::now() > end || !More()) return false;
     }
     return true;
   }
-  // All, until the other side closes.
+  // Reads until the server closes the connection.
   const std::string& All() {
     while (More()) {
     }
@@ -54,11 +54,11 @@ class ReaderForTest {
   }
 
  private:
-  static constexpr int kPatienceMs = 20000;
+  static constexpr int kTimeoutMs = 20000;
 
   bool More() {
     pollfd readable = {fd_, POLLIN, 0};
-    if (poll(&readable, 1, kPatienceMs) != 1) {
+    if (poll(&readable, 1, kTimeoutMs) != 1) {
       ADD_FAILURE() << "nothing came";
       return false;
     }

@@ -10,17 +10,17 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
-#include "tests/packaging/unpacked_wheel.h"
+#include "tests/testing/launch.h"
 #include "tests/testing/node_network.h"
+#include "tests/testing/pypi_python.h"
+#include "tests/testing/unpacked_wheel.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Minutes(3);
+constexpr absl::Duration kTimeout = absl::Minutes(3);
 
 class BackendNodesTest : public PypiPythonTest {
  protected:
@@ -52,7 +52,7 @@ class BackendNodesTest : public PypiPythonTest {
                                    environment));
     }
     for (size_t rank = 0; rank < nodes.size(); ++rank) {
-      ASSERT_EQ(ranks[rank]->Wait(kPatience), 0) << Said(*ranks[rank]);
+      ASSERT_EQ(ranks[rank]->Wait(kTimeout), 0) << OutputOf(*ranks[rank]);
       EXPECT_THAT(ranks[rank]->standard_output(),
                   HasSubstr(absl::StrCat("rank ", rank, " of ", nodes.size())));
     }

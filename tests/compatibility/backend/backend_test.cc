@@ -11,9 +11,9 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
-#include "tests/packaging/unpacked_wheel.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
+#include "tests/testing/unpacked_wheel.h"
 
 namespace cadre {
 namespace {
@@ -23,7 +23,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // Importing torch alone takes many seconds on a machine that has other things to do.
-constexpr absl::Duration kPatience = absl::Minutes(3);
+constexpr absl::Duration kTimeout = absl::Minutes(3);
 constexpr char kScript[] = "tests/compatibility/backend/backend_script.py";
 constexpr char kDebiansPython[] = "/usr/bin/python3";
 
@@ -50,7 +50,7 @@ class BackendTest : public PypiPythonTest {
     return words;
   }
   static void ExpectEqual(Process& run, std::vector<int> ranks, int size) {
-    ASSERT_EQ(run.Wait(kPatience), 0) << Said(run);
+    ASSERT_EQ(run.Wait(kTimeout), 0) << OutputOf(run);
     for (const int rank : ranks) {
       EXPECT_THAT(run.standard_output(),
                   ContainsRegex(absl::StrCat("rank ", rank, " of ", size,
@@ -62,6 +62,9 @@ class BackendTest : public PypiPythonTest {
   const std::string wheel_ = UnpackedWheel();
 };
 
+// Fault (collective): A call of `torch.distributed` is refused for one of its tensors, or is
+// interrupted by Ctrl-C -> A refused call has not begun at all; an interrupted one keeps its memory
+// until it ends
 TEST_F(BackendTest, UnderCadre) {
   const auto run = StartStandalone(Launched({"--nproc-per-node", "4"}, With({kScript}, kAll)));
   ExpectEqual(*run, {0, 1, 2, 3}, 4);
@@ -102,7 +105,7 @@ TEST_F(BackendTest, WithoutALauncher_BesideAnotherDevicesBackend) {
 
 TEST_F(BackendTest, AKilledRankIsHeardOfWithinASecond_ByName) {
   const auto run = StartProgram(python_, {kScript, "fork", "3", "death"}, Environment());
-  ASSERT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  ASSERT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
   EXPECT_THAT(
       run->standard_output(),
       AllOf(ContainsRegex("rank 0 heard after 0\\.[0-9]+ s, RuntimeError: .*rank 2 is gone"),
@@ -123,10 +126,10 @@ TEST_F(BackendTest, TheExampleWithAnotherName) {
     const auto run = StartStandalone(Launched(
         {"--nproc-per-node", "2"},
         {path, "--epochs", "1", "--checkpoint", absl::StrCat(logs_, "/", backend, ".pt")}));
-    ASSERT_EQ(run->Wait(kPatience), 0) << Said(*run);
+    ASSERT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
     const std::string said = run->standard_output();
     const size_t at = said.find("epoch 1/1: loss");
-    ASSERT_NE(at, std::string::npos) << Said(*run);
+    ASSERT_NE(at, std::string::npos) << OutputOf(*run);
     lines.push_back(said.substr(at, said.find('\n', at) - at));
   }
   EXPECT_EQ(lines[0], lines[1]);
@@ -146,7 +149,7 @@ TEST_F(BackendTest, ByAnImport) {
        "dist.all_reduce(torch.ones(1))\n"
        "print('backend', dist.get_backend())"},
       environment);
-  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("backend cadre"));
 }
 
@@ -162,7 +165,7 @@ TEST_F(BackendTest, AWholeGroup_AsBeforePyTorch2_15) {
 TEST_F(BackendTest, AnOldPyTorchIsToldSo) {
   const auto run =
       StartProgram(kDebiansPython, {"-c", "import cadre.torch_backend"}, Environment());
-  EXPECT_EQ(run->Wait(kPatience), 1) << Said(*run);
+  EXPECT_EQ(run->Wait(kTimeout), 1) << OutputOf(*run);
   EXPECT_THAT(
       run->standard_error(),
       ContainsRegex("ImportError: cadre: the backend of torch.distributed needs PyTorch 2.1 "

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
-#include "tests/packaging/unpacked_wheel.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
+#include "tests/testing/unpacked_wheel.h"
 
 namespace cadre {
 namespace {
@@ -19,7 +19,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // Importing torch takes many seconds on a machine that has other things to do, in each process.
-constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr absl::Duration kTimeout = absl::Minutes(4);
 constexpr char kScript[] = "tests/compatibility/backend/torchrun_script.py";
 
 class TorchrunRendezvousTest : public PypiPythonTest {
@@ -70,12 +70,12 @@ class TorchrunRendezvousTest : public PypiPythonTest {
   }
 
   static void ExpectAllRanks(const Nodes& nodes, const std::string& life) {
-    for (const auto& node : nodes) ASSERT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    for (const auto& node : nodes) ASSERT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_THAT(nodes[rank / 2]->standard_output(),
                   ContainsRegex(absl::StrCat("rank ", rank, " of 4 on node ", rank / 2,
                                              ": sum 10, life ", life, ", agent None")))
-          << Said(*nodes[rank / 2]);
+          << OutputOf(*nodes[rank / 2]);
     }
   }
 
@@ -93,11 +93,15 @@ TEST_F(TorchrunRendezvousTest, TheBackendWorksBeneathIt) {
   ExpectAllRanks(UnderCadre(Torchrun("1:4", {}, {"cadre"})), "0");
 }
 
+// Fault (store): A worker of a torchrun with `--rdzv-backend cadre` fails on one node -> torchrun
+// restarts the workers on all nodes
 TEST_F(TorchrunRendezvousTest, WorkersThatFailOnOneNode_AreStartedAgainOnAll) {
   ExpectAllRanks(
       UnderCadre(Torchrun("2", {"--max-restarts=1"}, {"gloo", "exit", logs_ + "/first"})), "[01]");
 }
 
+// Fault (store): A torchrun with `--rdzv-backend cadre`, started by Cadre, is killed -> Cadre
+// restarts all of them
 TEST_F(TorchrunRendezvousTest, AKilledTorchrun_CadreStartsAllAgain) {
   ExpectAllRanks(
       UnderCadre(Torchrun("2", {}, {"gloo", "kill", logs_ + "/first"}), {"--max-restarts", "1"}),
@@ -109,21 +113,23 @@ TEST_F(TorchrunRendezvousTest, NodesByPlainVariables) {
   ExpectAllRanks(ByVariables(torchrun, torchrun), "[01]");
 }
 
+// Fault (store): A torchrun with `--rdzv-backend cadre` that Cadre did not start ends -> The
+// others' next rendezvous round says which one has ended and does not wait for it
 TEST_F(TorchrunRendezvousTest, ANodeThatIsLeftAlone_DoesNotWaitForTheOther) {
   const Words script = {"gloo", "all_exit"};
   const Nodes nodes = ByVariables(Torchrun("2", {"--max-restarts=1"}, script),
                                   Torchrun("2", {"--max-restarts=0"}, script));
-  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 1) << Said(*node);
-  EXPECT_THAT(Said(*nodes[0]), HasSubstr("cadre: torchrun of rank 1 has ended"));
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 1) << OutputOf(*node);
+  EXPECT_THAT(OutputOf(*nodes[0]), HasSubstr("cadre: torchrun of rank 1 has ended"));
 }
 
 TEST_F(TorchrunRendezvousTest, AnotherNumberOfNodesIsRefused) {
   const auto node =
       StartStandalone({"--env", "PYTHONPATH=" + wheel_, "--", InEnvironment("torchrun"),
                        "--rdzv-backend=cadre", "--nnodes=2", kScript, "gloo"});
-  EXPECT_NE(node->Wait(kPatience), 0);
+  EXPECT_NE(node->Wait(kTimeout), 0);
   EXPECT_THAT(
-      Said(*node),
+      OutputOf(*node),
       HasSubstr("torchrun was given --nnodes 2:2, but the job that starts it has 1 worker"));
 }
 

@@ -7,10 +7,10 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/compatibility/slurm_fixture.h"
-#include "tests/end_to_end/launch.h"
-#include "tests/packaging/unpacked_wheel.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
+#include "tests/testing/slurm_fixture.h"
+#include "tests/testing/unpacked_wheel.h"
 
 namespace cadre {
 namespace {
@@ -41,11 +41,11 @@ TEST_F(TorchrunUnderSrunTest, NodesAreSlurms_WithoutAnEndpoint) {
                                   "--local-addr=10.77.0.$((SLURM_NODEID + 1)) ",
                                   script, " gloo")},
                     {{"CADRE_SECRET_FILE", secret}, {"PYTHONPATH", UnpackedWheel()}});
-  ASSERT_EQ(srun->Wait(absl::Minutes(4)), 0) << Said(*srun);
+  ASSERT_EQ(srun->Wait(absl::Minutes(4)), 0) << OutputOf(*srun);
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(srun->standard_output(), HasSubstr(absl::StrCat("rank ", rank, " of 4 on node ",
                                                                 rank / 2, ": sum 10, life 0")))
-        << Said(*srun);
+        << OutputOf(*srun);
   }
 }
 

@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compatibility/pypi_python.h"
-#include "tests/end_to_end/launch.h"
 #include "tests/faults/mortal_server.h"
+#include "tests/testing/launch.h"
+#include "tests/testing/pypi_python.h"
 
 namespace cadre {
 namespace {
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Importing torch alone takes many seconds on a machine that has other things to do.
-constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr absl::Duration kTimeout = absl::Minutes(4);
 constexpr char kScript[] = "tests/compatibility/memory_checkpoint/replicated_script.py";
 // Its model is sharded over the ranks.
 constexpr char kShardedScript[] = "tests/compatibility/memory_checkpoint/sharded_script.py";
@@ -68,7 +68,7 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
   static std::string Behind(const std::string& words, const Process& run) {
     const std::string said = run.standard_output();
     const size_t at = said.find(words);
-    EXPECT_NE(at, std::string::npos) << Said(run);
+    EXPECT_NE(at, std::string::npos) << OutputOf(run);
     if (at == std::string::npos) return "";
     const size_t begin = at + words.size();
     return said.substr(begin, said.find('\n', begin) - begin);
@@ -83,9 +83,9 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
   // `copies`: when.
   void GoesOnAsIfUndisturbed(const std::string& python, const char* mode, const char* copies) {
     const auto whole = StartStandalone(Command({"--nproc-per-node", "2"}, python, mode, kNever));
-    ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
+    ASSERT_EQ(whole->Wait(kTimeout), 0) << OutputOf(*whole);
     const auto killed = StartStandalone(Command({"--nproc-per-node", "2"}, python, mode, "20"));
-    ASSERT_EQ(killed->Wait(kPatience), 0) << Said(*killed);
+    ASSERT_EQ(killed->Wait(kTimeout), 0) << OutputOf(*killed);
     // At most the step that was being copied is lost.
     EXPECT_THAT(killed->standard_output(),
                 AllOf(ContainsRegex("rank 0 goes on behind step (19|20) of rank 0"),
@@ -106,7 +106,7 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
                     Command({"--nproc-per-node", "1", "--node-rank", absl::StrCat(node)}, python_,
                             mode, die_at)));
     }
-    for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    for (const auto& node : nodes) EXPECT_EQ(node->Wait(kTimeout), 0) << OutputOf(*node);
     return nodes;
   }
 
@@ -125,13 +125,13 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
     start(0);
     start(1);
     // Whichever has rank 1 by then.
-    ASSERT_TRUE(nodes[0]->WaitForLine("generation 1 running", kPatience)) << Said(*nodes[0]);
+    ASSERT_TRUE(nodes[0]->WaitForLine("generation 1 running", kTimeout)) << OutputOf(*nodes[0]);
     start(2);
     std::vector<std::string> ends;
     for (const auto& node : nodes) {
-      const auto status = node->Wait(kPatience);
+      const auto status = node->Wait(kTimeout);
       if (status == 128 + SIGKILL) continue;
-      ASSERT_EQ(status, 0) << Said(*node);
+      ASSERT_EQ(status, 0) << OutputOf(*node);
       const bool is_first = absl::StrContains(node->standard_output(), "rank 0 ends");
       const std::string first = StepOf(*node, is_first ? 0 : 1);
       EXPECT_THAT(first, AnyOf("19", "20"));
@@ -149,14 +149,14 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
           Command({"--nproc-per-node", "2"}, python_, mode, die_at, {directory}));
     };
     const auto whole = run(kNever, MakeTempDir("spilled"));
-    ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
+    ASSERT_EQ(whole->Wait(kTimeout), 0) << OutputOf(*whole);
     const std::string directory = MakeTempDir("spilled");
     const auto killed = run("20", directory);
-    ASSERT_EQ(killed->Wait(kPatience), 128 + SIGKILL) << Said(*killed);
+    ASSERT_EQ(killed->Wait(kTimeout), 128 + SIGKILL) << OutputOf(*killed);
     const auto again = run(kNever, directory);
-    ASSERT_EQ(again->Wait(kPatience), 0) << Said(*again);
+    ASSERT_EQ(again->Wait(kTimeout), 0) << OutputOf(*again);
     int step = -1;
-    EXPECT_TRUE(absl::SimpleAtoi(StepOf(*again, 0), &step)) << Said(*again);
+    EXPECT_TRUE(absl::SimpleAtoi(StepOf(*again, 0), &step)) << OutputOf(*again);
     EXPECT_GE(step, 0);
     EXPECT_LE(step, 20);
     EXPECT_EQ(StepOf(*again, 1), StepOf(*again, 0));
@@ -196,9 +196,9 @@ TEST_F(MemoryCheckpointScriptTest, ALostNodesShardsAreWithItsPartner) {
 TEST_F(MemoryCheckpointScriptTest, ShardsComeBackAsNewTensors) {
   script_ = kShardedScript;
   const auto whole = StartStandalone(Command({"--nproc-per-node", "2"}, python_, "new", kNever));
-  ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
+  ASSERT_EQ(whole->Wait(kTimeout), 0) << OutputOf(*whole);
   const auto killed = StartStandalone(Command({"--nproc-per-node", "2"}, python_, "new", "20"));
-  ASSERT_EQ(killed->Wait(kPatience), 0) << Said(*killed);
+  ASSERT_EQ(killed->Wait(kTimeout), 0) << OutputOf(*killed);
   for (const int rank : {0, 1}) EXPECT_THAT(StepOf(*killed, rank), AnyOf("19", "20"));
   EXPECT_EQ(EndOf(*whole), EndOf(*killed));
 }
@@ -211,13 +211,15 @@ TEST_F(MemoryCheckpointScriptTest, SoDoesOneWithTheSameStateOnAllRanks) {
   GoesOnFromTheDirectory("replicated");
 }
 
+// Fault (checkpoint): The directory for in-memory states can no longer be written to -> It is
+// reported once, in Python as a `RuntimeWarning`; training goes on and states stay in memory
 TEST_F(MemoryCheckpointScriptTest, ADirectoryThatIsGoneIsAWarningAndTrainingGoesOn) {
   script_ = kLostDirectoryScript;
   for (const char* mode : {"own", "replicated"}) {
     const std::string directory = MakeTempDir("spilled");
     const auto run = StartStandalone(
         Command({"--nproc-per-node", "1"}, "/usr/bin/python3", mode, kNever, {directory}));
-    ASSERT_EQ(run->Wait(kPatience), 0) << Said(*run);
+    ASSERT_EQ(run->Wait(kTimeout), 0) << OutputOf(*run);
     EXPECT_THAT(
         run->standard_output(),
         HasSubstr(absl::StrCat("said 1 times: RuntimeWarning: cadre.checkpoint: a state was "

@@ -33,8 +33,9 @@ def demo_basic(rank, world_size):
     print(f"trained: rank {rank} of {int(total.item())}", flush=True)
     dist.destroy_process_group()
     if sys.flags.isolated:
-        # Gloo's thread drops the tensor a moment later, and aborts an interpreter that ends meanwhile. Cadre has others
-        # wait for it; an isolated one cannot be reached, and ends here without that race.
+        # Gloo's thread drops the tensor a moment later, and aborts an interpreter that ends meanwhile. Cadre makes
+        # other interpreters wait for that thread, but cannot reach an isolated one, which therefore ends here without
+        # running its finalization.
         os._exit(0)
 
 

@@ -1,5 +1,5 @@
-# find_package(cadre 0.3 REQUIRED)                      cadre::runtime
-# find_package(cadre 0.3 REQUIRED COMPONENTS torch)     and cadre::torch, the adapter for libtorch
+# find_package(cadre 0.4 REQUIRED)                      cadre::runtime
+# find_package(cadre 0.4 REQUIRED COMPONENTS torch)     and cadre::torch, the adapter for libtorch
 #
 # Where libtorch is: see cadreTorch.cmake.
 

@@ -131,6 +131,8 @@ if(NOT TARGET cadre_torch_adapter)
   add_library(cadre_torch_adapter STATIC EXCLUDE_FROM_ALL ${_cadre_sources})
   set_target_properties(cadre_torch_adapter PROPERTIES
     POSITION_INDEPENDENT_CODE ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0 CXX_EXTENSIONS OFF)
+  # Headers that only its sources include.
+  target_include_directories(cadre_torch_adapter PRIVATE "${_cadre_prefix}/share/cadre/torch")
   target_link_libraries(cadre_torch_adapter PUBLIC cadre::runtime cadre::libtorch)
   add_library(cadre::torch ALIAS cadre_torch_adapter)
 endif()

@@ -18,20 +18,20 @@
 
 namespace cadre {
 
-// Called by all ranks with the same step; `writer` runs on rank 0. Returns on all when the
-// checkpoint is on disk, with rank 0's status. ABORTED: the generation has moved on, nothing was
-// changed. INVALID_ARGUMENT on a rank that is in another step than rank 0.
+// Called by all ranks with the same step; `writer` runs on rank 0. Returns rank 0's status on all
+// ranks once the checkpoint is on disk. ABORTED: the generation is over, and nothing was changed.
+// INVALID_ARGUMENT on a rank whose step differs from rank 0's.
 Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
                       const CheckpointDirectory::Writer& writer, std::chrono::nanoseconds timeout);
 
-// Whether nodes that came later wait for the workers to save and leave with
-// kWorkerExitForNextGeneration (exit_codes.h), after which all begin the next generation, larger.
-// Called by all ranks, which get rank 0's answer; it takes about a millisecond.
+// Whether nodes that joined later wait for the workers to save and to exit with
+// kWorkerExitForNextGeneration (exit_codes.h), after which a larger generation begins. Called by
+// all ranks, which get rank 0's answer; it takes about a millisecond.
 Result<bool> CheckpointWanted(Worker& worker, std::chrono::nanoseconds timeout);
 
-// Called by all ranks. Rank 0 chooses the newest whole checkpoint, and all get that one, also where
-// a newer one has appeared since. It stays on disk until two more were saved. The directory must be
-// one that all nodes see; NOT_FOUND says so on the rank that does not.
+// Called by all ranks. Rank 0 chooses the newest undamaged checkpoint and all ranks get that one,
+// even if a newer one has appeared since. It stays on disk until two more have been saved. All
+// nodes must share the directory; a rank that cannot see the checkpoint fails with NOT_FOUND.
 Result<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& directory,
                                     std::chrono::nanoseconds timeout);
 

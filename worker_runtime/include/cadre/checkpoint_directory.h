@@ -1,11 +1,11 @@
-// A directory of checkpoints that is whole after a crash at any moment:
+// A directory of checkpoints that stays consistent after a crash at any moment:
 //
 //   DIR/step_418_g3/{data,manifest}   one checkpoint, of step 418, made in generation 3
 //   DIR/LATEST                        the name of the newest one, written last
 //   DIR/.tmp_g3_...                   not finished, or left behind; the next save removes it
 //
-// Framework-free: a checkpoint is one file that the program writes and reads, with what the program
-// puts beside it.
+// Framework-free: a checkpoint is one file that the program writes and reads, plus any files that
+// the program adds beside it.
 #ifndef CADRE_CHECKPOINT_DIRECTORY_H_
 #define CADRE_CHECKPOINT_DIRECTORY_H_
 
@@ -28,48 +28,50 @@ struct Checkpoint {
 };
 
 struct NewestCheckpoint {
-  // Absent: there is none.
+  // Absent if there is no checkpoint.
   std::optional<Checkpoint> checkpoint;
-  // One line for people when newer checkpoints were passed over because they are damaged.
+  // One human-readable line if newer checkpoints were skipped because they are damaged.
   std::string warning;
 };
 
 // One process saves at a time; any number may read.
 class CheckpointDirectory {
  public:
-  // Writes the checkpoint to `path`, which does not exist yet, in a folder that is the checkpoint's
-  // own. Other files there become visible with it; syncing them is the writer's part.
+  // Writes the checkpoint to `path`, which does not exist yet, in a folder that belongs to this
+  // checkpoint. Other files written to that folder become visible with it; the writer must sync
+  // them.
   using Writer = std::function<Status(const std::string& path)>;
-  // Asked right before the checkpoint becomes visible: not OK means that nothing may change any
-  // more.
+  // Called right before the checkpoint becomes visible; an error means that nothing may be changed
+  // any more.
   using Fence = std::function<Status()>;
 
-  // Keeps the newest `keep` checkpoints, at least 2: the one before the newest is what a damaged
-  // one falls back to. With an empty name every save and every search is INVALID_ARGUMENT.
+  // Keeps the newest `keep` checkpoints, at least 2, since a damaged newest one falls back to the
+  // one before. With an empty name every save and every search fails with INVALID_ARGUMENT.
   explicit CheckpointDirectory(std::string directory, int keep = 2);
 
   const std::string& directory() const { return directory_; }
 
-  // Makes the directory if need be. When it fails, what was there before is as it was. A step that
-  // is saved again is replaced.
+  // Creates the directory if it is missing. On failure, existing checkpoints are unchanged. Saving
+  // a step again replaces it.
   Status Save(int64_t step, uint64_t generation, const Writer& writer, const Fence& fence) const;
 
-  // The newest one whose data is what was written, found by reading it.
+  // Returns the newest checkpoint whose data is intact, found by reading it.
   Result<NewestCheckpoint> FindNewest() const;
 
-  // All there are, whole or not, in the order in which FindNewest() looks at them: LATEST's, those
-  // before it, and then those after it. Says in `warning` when LATEST itself is damaged.
+  // All checkpoints, damaged ones included, in the order in which FindNewest() tries them: the one
+  // named by LATEST, older ones, and then newer ones. Sets `warning` if LATEST itself is damaged.
   Result<std::vector<Checkpoint>> Candidates(std::string* warning) const;
-  // The first of `candidates` whose data is what was written; it is taken off them with those
-  // before it, and what is wrong with these is added to `warning`. nullopt: there are none, and
-  // nothing is wrong. DATA_LOSS saying what is: no whole one is left.
+  // Returns the first of `candidates` whose data is intact. Removes it and those before it from
+  // `candidates`, and adds what is wrong with the latter to `warning`. nullopt: there are none, and
+  // nothing is wrong. DATA_LOSS, describing the damage: no intact one is left.
   Result<std::optional<Checkpoint>> NextWhole(std::vector<Checkpoint>* candidates,
                                               std::string* warning) const;
 
-  // DATA_LOSS saying what is wrong with it; NOT_FOUND. Reads the data only with `read_data`.
+  // Fails with DATA_LOSS, describing the damage, or NOT_FOUND. Reads the data only if `read_data`
+  // is set.
   Result<Checkpoint> Check(const std::string& name, bool read_data) const;
 
-  // "step_418_g3".
+  // For example "step_418_g3".
   static std::string Name(int64_t step, uint64_t generation);
 
  private:

@@ -22,17 +22,17 @@ size_t SizeOf(DataType type);
 // float32, float64, float16 or bfloat16.
 bool IsFloatingPoint(DataType type);
 
-// kAverage: the sum over size(); of floating point elements only.
+// kAverage is the sum divided by size(); floating point types only.
 enum class ReduceOp { kSum, kMax, kMin, kAverage };
 
-// How elements of several ranks become one. float16 and bfloat16 are computed in float32.
+// How elements of several ranks are combined. float16 and bfloat16 are computed in float32.
 struct Reduction {
-  // Implicit: most callers want an operation as it is.
+  // Implicit, since most callers need no factor.
   Reduction(ReduceOp op, double premultiply = 1) : op(op), premultiply(premultiply) {}  // NOLINT
 
   ReduceOp op;
-  // This rank's elements are multiplied with it first; it may differ between ranks. Other than 1
-  // for floating point elements only.
+  // This rank's elements are multiplied by it first; it may differ between ranks. Values other than
+  // 1 need a floating point type.
   double premultiply;
 };
 
@@ -43,11 +43,11 @@ struct Buffer {
   DataType type = DataType::kFloat32;
 };
 
-// All ranks make the same calls in the same order, but for Send and Receive, which concern two.
-// Calls return at once; the operations run in that order. After one failed, all later ones fail
-// with its status: what the buffers hold is then unknown. Thread safe, but the order between
-// threads is the caller's duty. Floating point results are the same bits on all ranks. An operation
-// that a backend does not have ends with UNIMPLEMENTED.
+// All ranks make the same calls in the same order, except Send and Receive, which involve two
+// ranks. Calls return at once; the operations run in call order. After one has failed, all later
+// ones fail with its status, and the buffers' content is undefined. Thread safe, but ordering calls
+// between threads is the caller's responsibility. Floating point results have the same bits on all
+// ranks. An operation that a backend lacks completes with UNIMPLEMENTED.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -57,48 +57,49 @@ class Communicator {
 
   // In place.
   virtual std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) = 0;
-  // Into `root`'s buffer; the others' stay as they are.
+  // The result is in `root`'s buffer; the other ranks' buffers are unchanged.
   virtual std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root);
-  // Rank r gets the r-th part of what an all-reduce of `input` would give. `input` has size() times
-  // the elements of `output`, and may contain it at its own place.
+  // Rank r gets the r-th part of the all-reduced `input`. `input` has size() times the elements of
+  // `output`, which may be this rank's own part of it.
   virtual std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction);
-  // As above, where rank r gets counts[r] elements; all ranks know all counts.
+  // As above, but rank r gets counts[r] elements; all ranks pass the same counts.
   virtual std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
                                                      Span<const size_t> counts,
                                                      Reduction reduction);
   virtual std::shared_ptr<Work> Broadcast(Buffer buffer, int root) = 0;
-  // `output` has size() times the elements of `input`, in rank order, and may contain it at its own
-  // place.
+  // `output` has size() times the elements of `input`, in rank order; `input` may be this rank's
+  // own part of it.
   virtual std::shared_ptr<Work> AllGather(Buffer input, Buffer output) = 0;
-  // As above, where rank r gives counts[r] elements; all ranks know all counts.
+  // As above, but rank r contributes counts[r] elements; all ranks pass the same counts.
   virtual std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
                                                  Span<const size_t> counts);
   virtual std::shared_ptr<Work> Barrier() = 0;
 
-  // From one rank to another, beside the order of everything else. Messages between two ranks come
-  // in the order they were sent in; the next one having another type, size or tag than the receive
-  // is an error that says so. A send may last until it is received.
+  // Point-to-point messages, independent of the order of other operations. Messages between two
+  // ranks arrive in the order in which they were sent; if the next one's type, size or tag differs
+  // from the receive's, the receive fails and describes both. A send may stay pending until it is
+  // received.
   virtual std::shared_ptr<Work> Send(Buffer buffer, int to, int tag);
   virtual std::shared_ptr<Work> Receive(Buffer buffer, int from, int tag);
 
-  // A communicator of the ranks that give the same color, ordered by key and then by rank here.
-  // Collective, in order with the rest; waits. A negative color takes part in no group and gets
-  // null. May outlive this.
+  // Returns a communicator of the ranks that pass the same color, ordered by key and then by rank
+  // here. Collective, in order with the other operations; blocks. A rank with a negative color
+  // joins no group and gets null. The result may outlive this.
   virtual Result<std::unique_ptr<Communicator>> Split(int color, int key);
 
-  // Zeroed memory for buffers that are reduced often; the communicator reduces it without copies
-  // where it can. Collective: all ranks allocate the same sizes in the same order.
-  // RESOURCE_EXHAUSTED (on all ranks): some rank has no memory. It may outlive the communicator.
+  // Returns zeroed memory for buffers that are reduced often; the communicator reduces it without
+  // copies if it can. Collective: all ranks allocate the same sizes in the same order.
+  // RESOURCE_EXHAUSTED on all ranks: some rank has no memory. It may outlive the communicator.
   virtual Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes);
 
-  // Fails what runs and what waits with ABORTED, within a second. Idempotent.
+  // Fails running and queued operations with ABORTED within a second. Idempotent.
   virtual void Abort() = 0;
 };
 
 struct CommunicatorOptions {
   // Distinguishes several communicators over the same workers.
   const char* name = "world";
-  // For connecting, and for each operation from its start.
+  // Limits connecting, and each operation, counted from its start.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
 };
 

@@ -1,13 +1,14 @@
-// What a worker says to its launcher with its exit status; any other but 0 is a failure.
+// Exit statuses with a meaning for the launcher; any other but 0 is a failure.
 #ifndef CADRE_EXIT_CODES_H_
 #define CADRE_EXIT_CODES_H_
 
 namespace cadre {
 
-// Never start me again: the job ends.
+// The job must end: the launcher does not restart this worker.
 inline constexpr int kWorkerExitNeverRestart = 93;
-// I was asked for a checkpoint (checkpoint.h) and have saved it: begin the next generation, with
-// the nodes that wait. It costs no restart. Unasked it is a failure like any other.
+// The worker was asked for a checkpoint (checkpoint.h) and has saved it: the next generation
+// begins, with the nodes that wait, and no restart is counted. If no checkpoint was asked for, this
+// is a failure like any other.
 inline constexpr int kWorkerExitForNextGeneration = 94;
 
 }  // namespace cadre

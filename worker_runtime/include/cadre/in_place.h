@@ -1,18 +1,18 @@
-// Training that goes on in its process when other workers of the job are replaced.
+// Training that continues in the same process when other workers of the job are replaced.
 //
 //   class Training : public cadre::InPlaceState { ... };   // model, optimizer, sample cursor
 //   Training training;
 //   Status status = cadre::TrainInPlace(*worker, training, {},
 //       [&](cadre::Worker& worker, cadre::Communicator& communicator) {
-//         return training.Run(worker, communicator);       // from where it is, to the end
+//         return training.Run(worker, communicator);       // from its position, to the end
 //       });
 //
-// Where the job recovers in place (restart.in_place, --in-place) and a worker is lost, Run()
-// returns with an error, the others get their places in the next generation, and all get the state
-// of one that is furthest; then Run() is called again, with another rank perhaps. All that Run()
-// builds over its communicator, such as a DataParallel, belongs to that call and must be gone when
-// it returns. In any other job it is called once. RANK and the like in the environment stay what
-// they were at the start: worker.place() counts.
+// If the job recovers in place (restart.in_place, --in-place) and a worker is lost, Run() returns
+// with an error, the surviving workers get their places in the next generation, and all of them get
+// the state of one that is furthest ahead; then Run() is called again, perhaps with another rank.
+// Everything that Run() builds over its communicator, such as a DataParallel, must be destroyed
+// before it returns. In any other job Run() is called once. RANK and similar environment variables
+// keep their first values: use worker.place().
 #ifndef CADRE_IN_PLACE_H_
 #define CADRE_IN_PLACE_H_
 
@@ -29,13 +29,13 @@
 
 namespace cadre {
 
-// The state that a worker which comes later must be given. One thread.
+// The state that a worker must be given when it joins later. Used by one thread.
 class InPlaceState {
  public:
   virtual ~InPlaceState() = default;
 
-  // Grows with each change that all ranks make alike, such as an optimizer's step; equal on two
-  // ranks: so is their state. Negative: nothing is there yet.
+  // Grows with each change that all ranks make alike, such as an optimizer's step; two ranks with
+  // equal positions have equal states. Negative: there is no state yet.
   virtual int64_t position() const = 0;
   virtual Result<std::string> Save() const = 0;
   virtual Status Load(std::string_view bytes) = 0;
@@ -43,17 +43,17 @@ class InPlaceState {
 
 struct InPlaceOptions {
   CommunicatorOptions communicator;
-  // For the next generation to form, and for the exchange of the state.
+  // Limits the wait for the next generation and the exchange of the state.
   std::chrono::nanoseconds rejoin_timeout = std::chrono::minutes(10);
 };
 
-// Trains on all ranks alike; the status of the last call of `train`. An error that is not some
-// other worker's end (ABORTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED), or that comes while the
-// generation goes on, is this worker's own: it is returned, and the process should end.
+// Called by all ranks; returns the status of the last call of `train`. An error is this worker's
+// own if it is not caused by another worker's end (ABORTED, UNAVAILABLE, DEADLINE_EXCEEDED,
+// CANCELLED), or if the generation continues: it is returned, and the process should exit.
 Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
                     const std::function<Status(Worker&, Communicator&)>& train);
 
-// Collective: gives the ranks that are behind the state of the first that is furthest.
+// Collective: ranks that are behind get the state of the lowest rank that is furthest ahead.
 Status ShareState(Communicator& communicator, InPlaceState& state,
                   std::chrono::nanoseconds timeout);
 

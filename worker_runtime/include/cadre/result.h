@@ -1,4 +1,4 @@
-// A value, or the status that says why there is none.
+// A value, or the error status that explains why there is none.
 #ifndef CADRE_RESULT_H_
 #define CADRE_RESULT_H_
 
@@ -20,14 +20,14 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
-  // An error, UNKNOWN, until something is assigned.
+  // Holds an error, UNKNOWN, until a value is assigned.
   Result() : status_(StatusCode::kUnknown, "no result yet") {}
-  // From a value, or from what becomes one.
+  // From a value, or anything convertible to it.
   template <typename U = T, typename = std::enable_if_t<std::is_convertible_v<U&&, T> &&
                                                         !std::is_same_v<std::decay_t<U>, Result> &&
                                                         !std::is_convertible_v<U&&, Status>>>
   Result(U&& value) : value_(std::forward<U>(value)) {}  // NOLINT: implicit, so that it is returned
-  // From an error. One that is OK is a mistake of the program's, and becomes INTERNAL.
+  // From an error. An OK status is a programming mistake, and becomes INTERNAL.
   template <typename S,
             typename = std::enable_if_t<std::is_convertible_v<S&&, Status> &&
                                         !std::is_same_v<std::decay_t<S>, Result>>,
@@ -35,7 +35,7 @@ class [[nodiscard]] Result {
   Result(S&& error) : status_(std::forward<S>(error)) {  // NOLINT: as above
     if (status_.ok()) status_ = InternalError("a result was made from a status that is OK");
   }
-  // From a result of something that becomes T, as a derived class's pointer its base's.
+  // From a result of a type that converts to T, such as a pointer to a derived class.
   template <typename U,
             typename = std::enable_if_t<!std::is_same_v<U, T> && std::is_convertible_v<U&&, T>>>
   Result(Result<U>&& other) : status_(other.status()) {  // NOLINT: as above
@@ -45,10 +45,10 @@ class [[nodiscard]] Result {
   bool ok() const { return status_.ok(); }
   const Status& status() const& { return status_; }
   Status status() && { return std::move(status_); }
-  // As Status::IgnoreError().
+  // See Status::IgnoreError().
   void IgnoreError() const {}
 
-  // Of one that is ok(). Of another, they say what the status was and end the process.
+  // These require ok(); otherwise they print the status and abort the process.
   T& operator*() & { return *Checked().value_; }
   const T& operator*() const& { return *Checked().value_; }
   T&& operator*() && { return *std::move(Checked().value_); }

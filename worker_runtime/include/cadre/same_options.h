@@ -1,4 +1,5 @@
-// What all ranks must have chosen alike, since it decides which collectives they take part in.
+// Options that all ranks must choose alike, since they decide which collectives the ranks take part
+// in.
 #ifndef CADRE_SAME_OPTIONS_H_
 #define CADRE_SAME_OPTIONS_H_
 
@@ -12,10 +13,10 @@
 
 namespace cadre {
 
-// Names and values, in an order that is the same everywhere.
+// Names and values, in the same order on all ranks.
 using ChosenOptions = std::vector<std::pair<std::string, std::string>>;
 
-// Collective. OK on every rank where all have chosen what rank 0 has; else INVALID_ARGUMENT on
+// Collective. OK on every rank if all have chosen what rank 0 has; otherwise INVALID_ARGUMENT on
 // every rank, with the first option that differs, both values and the rank.
 Status CheckSameOptions(Communicator& communicator, const ChosenOptions& chosen,
                         std::chrono::nanoseconds timeout);

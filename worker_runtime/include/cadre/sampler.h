@@ -1,4 +1,4 @@
-// Which samples a rank takes. Pure; the same numbers as PyTorch's DistributedSampler.
+// Chooses the samples of each rank. Pure; the results equal those of PyTorch's DistributedSampler.
 #ifndef CADRE_SAMPLER_H_
 #define CADRE_SAMPLER_H_
 
@@ -9,7 +9,8 @@
 
 namespace cadre {
 
-// Data sets up to this size are shuffled like torch.randperm, which draws differently beyond it.
+// Data sets of up to this size are shuffled like torch.randperm, which uses another method for
+// larger ones.
 constexpr int64_t kMaxShuffledSamples = (int64_t{1} << 32) / 20 - 1;
 
 struct SamplerOptions {
@@ -18,20 +19,21 @@ struct SamplerOptions {
   int rank = 0;
   bool shuffle = true;
   uint64_t seed = 0;
-  // The samples that do not divide evenly are left out; else some from the beginning come twice.
+  // Leaves out the samples that do not divide evenly; otherwise some from the beginning are
+  // repeated.
   bool drop_last = false;
 };
 
 // Not thread safe.
 class DistributedSampler {
  public:
-  // INVALID_ARGUMENT saying which option makes no sense.
+  // INVALID_ARGUMENT, naming the invalid option.
   static Result<DistributedSampler> Create(const SamplerOptions& options);
 
-  // How many samples each rank takes: the same number on all.
+  // The number of samples of each rank, the same on all.
   int64_t size() const { return size_; }
-  // This rank's samples in that epoch, in order. Epochs of one seed differ; (seed, epoch) and
-  // (seed + 1, epoch - 1) are the same, as in PyTorch.
+  // Returns this rank's samples in that epoch, in order. Epochs of one seed differ; (seed, epoch)
+  // and (seed + 1, epoch - 1) are the same, as in PyTorch.
   std::vector<int64_t> Epoch(int64_t epoch) const;
 
  private:
@@ -41,25 +43,25 @@ class DistributedSampler {
   int64_t size_ = 0;
 };
 
-// Which samples of an epoch are still to be taken, where the number of ranks may change from one
-// step to the next: each sample is taken once, by one rank. While it does not change, ranks take
-// the same samples as a DistributedSampler gives them, but no sample comes twice at the end: ranks
-// may have fewer samples in the last step, or none. Not thread safe.
+// Tracks the remaining samples of an epoch when the number of ranks may change from one step to the
+// next: each sample is taken once, by one rank. While the number does not change, ranks take the
+// same samples as with a DistributedSampler, but no sample is repeated at the end: ranks may have
+// fewer samples in the last step, or none. Not thread safe.
 class EpochCursor {
  public:
-  // INVALID_ARGUMENT: a negative number of samples, or more than can be shuffled.
+  // INVALID_ARGUMENT: `samples` is negative, or more than can be shuffled.
   static Result<EpochCursor> Create(int64_t samples, bool shuffle, uint64_t seed);
 
-  // From 0.
+  // Counts from 0.
   int64_t epoch() const { return epoch_; }
-  // Samples of the epoch that were taken.
+  // The number of samples of the epoch that have been taken.
   int64_t taken() const { return taken_; }
   bool AtEnd() const { return taken_ == samples_; }
   void MoveTo(int64_t epoch, int64_t taken);
 
-  // This rank's samples in the next step, `batch` at most.
+  // Returns this rank's samples of the next step, at most `batch`.
   std::vector<int64_t> Next(int rank, int world_size, int64_t batch) const;
-  // That step is done, by all ranks.
+  // Call when all ranks have finished that step.
   void Advance(int world_size, int64_t batch);
 
  private:
@@ -70,7 +72,7 @@ class EpochCursor {
   uint64_t seed_ = 0;
   int64_t epoch_ = 0;
   int64_t taken_ = 0;
-  std::vector<int64_t> order_;  // of the epoch
+  std::vector<int64_t> order_;  // of the current epoch
 };
 
 // torch.randperm(n) on the CPU after manual_seed(seed), for n up to kMaxShuffledSamples.

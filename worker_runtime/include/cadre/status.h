@@ -1,5 +1,5 @@
-// What a call came to: OK, or a code and a line for people. Codes are those of gRPC and Abseil,
-// with their numbers, so that either can be made from the other.
+// The outcome of a call: OK, or a code and a human-readable line. Codes have the names and numbers
+// of gRPC and Abseil, so that either can be converted to the other.
 #ifndef CADRE_STATUS_H_
 #define CADRE_STATUS_H_
 
@@ -30,24 +30,24 @@ enum class StatusCode : int {
   kUnauthenticated = 16,
 };
 
-// "ABORTED".
+// For example "ABORTED".
 const char* StatusCodeName(StatusCode code);
 
-// How a status of another library, such as absl::Status, becomes one of ours and back. A
-// specialization has
+// Converts a status of another library, such as absl::Status, to ours and back. A specialization
+// has
 //   static Status From(const Foreign&);
 //   static Foreign To(const Status&);
-// and makes both conversions implicit. The library itself has none for its users.
+// and makes both conversions implicit. The library itself defines none for its users.
 template <typename Foreign>
 struct StatusConversion;
 
-// Copies are cheap: one that is OK is a null pointer, others share what they hold. Different
-// objects may be used by different threads.
+// Copies are cheap: an OK status is a null pointer, and errors share their state. Different objects
+// may be used by different threads.
 class [[nodiscard]] Status {
  public:
   // OK.
   Status() = default;
-  // `message` is dropped where the code is kOk.
+  // `message` is dropped if the code is kOk.
   Status(StatusCode code, std::string message);
   template <typename Foreign, typename = decltype(StatusConversion<Foreign>::From)>
   Status(const Foreign& foreign)  // NOLINT: implicit, so that either kind can be returned
@@ -59,20 +59,20 @@ class [[nodiscard]] Status {
 
   bool ok() const { return state_ == nullptr; }
   StatusCode code() const { return state_ == nullptr ? StatusCode::kOk : state_->code; }
-  // Empty where ok(). Valid as long as this object.
+  // Empty if ok(). Valid as long as this object.
   const std::string& message() const;
-  // "ABORTED: the generation has moved on"; "OK".
+  // For example "ABORTED: the generation has moved on"; or "OK".
   std::string ToString() const;
 
-  // Says to the reader and to the compiler that this status is left alone on purpose.
+  // Tells readers and the compiler that this status is ignored on purpose.
   void IgnoreError() const {}
 
-  // Becomes `other` where this is OK: the first error stays.
+  // Becomes `other` if this is OK, so that the first error is kept.
   void Update(const Status& other) {
     if (ok()) state_ = other.state_;
   }
 
-  // By code and message.
+  // Compares code and message.
   friend bool operator==(const Status& a, const Status& b) {
     return a.code() == b.code() && a.message() == b.message();
   }
@@ -86,7 +86,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const State> state_;
 };
 
-// As ToString().
+// Writes ToString().
 std::ostream& operator<<(std::ostream& out, const Status& status);
 
 inline Status OkStatus() { return Status(); }
@@ -138,7 +138,8 @@ inline Status DataLossError(std::string message) {
 inline Status UnauthenticatedError(std::string message) {
   return Status(StatusCode::kUnauthenticated, std::move(message));
 }
-// The code that fits `error_number` (errno), and "WHAT: No such file or directory".
+// Returns the code that fits `error_number` (errno), with a message like "WHAT: No such file or
+// directory".
 Status ErrnoToStatus(int error_number, const std::string& what);
 
 }  // namespace cadre

@@ -8,8 +8,9 @@
 #define CADRE_CONCAT_INNER(a, b) a##b
 #define CADRE_CONCAT(a, b) CADRE_CONCAT_INNER(a, b)
 
-// In main(), which returns neither: CADRE_EXIT_IF_ERROR(Open(path)); CADRE_ASSIGN_OR_EXIT(auto world, cadre::Connect());
-// An error is said on standard error, and main() returns 1.
+// For main(), which returns an int:
+//   CADRE_EXIT_IF_ERROR(Open(path)); CADRE_ASSIGN_OR_EXIT(auto world, cadre::Connect());
+// An error is printed to standard error, and main() returns 1.
 #define CADRE_EXIT_IF_ERROR(expression)                                            \
   do {                                                                             \
     const auto cadre_status = (expression);                                        \
@@ -25,15 +26,15 @@
   CADRE_EXIT_IF_ERROR(result.status());                        \
   target = *std::move(result)
 
-// In a function that returns a Status or a Result: CADRE_RETURN_IF_ERROR(Open(path));
+// For functions that return a Status or a Result: CADRE_RETURN_IF_ERROR(Open(path));
 #define CADRE_RETURN_IF_ERROR(expression)        \
   do {                                           \
     auto cadre_status = (expression);            \
     if (!cadre_status.ok()) return cadre_status; \
   } while (false)
 
-// As above: CADRE_ASSIGN_OR_RETURN(const int fd, Open(path)); Several statements: it needs braces
-// behind an `if`.
+// Likewise: CADRE_ASSIGN_OR_RETURN(const int fd, Open(path)); It expands to several statements, so
+// it needs braces after an `if`.
 #define CADRE_ASSIGN_OR_RETURN(target, expression) \
   CADRE_ASSIGN_OR_RETURN_INNER(CADRE_CONCAT(cadre_result_, __COUNTER__), target, expression)
 #define CADRE_ASSIGN_OR_RETURN_INNER(result, target, expression) \

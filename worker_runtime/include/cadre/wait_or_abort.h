@@ -1,4 +1,4 @@
-// Waiting for a collective whose buffers belong to the caller's stack frame.
+// Waits for a collective whose buffers are on the caller's stack.
 #ifndef CADRE_WAIT_OR_ABORT_H_
 #define CADRE_WAIT_OR_ABORT_H_
 
@@ -11,16 +11,15 @@
 
 namespace cadre {
 
-// An aborted collective is over within a second; nobody waits longer than this for it.
+// An aborted collective ends within a second; this is the upper limit of the wait for it.
 constexpr std::chrono::nanoseconds kAbortGrace = std::chrono::seconds(5);
 
-// Waits for `work`. When it fails or is late, aborts the communicator and waits until the
-// collective no longer touches its buffers, so that the caller may free them. Returns what went
-// wrong first.
+// Waits for `work`. If it fails or is late, aborts the communicator and waits until the collective
+// no longer touches its buffers, so that the caller may free them. Returns the first error.
 Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work,
                    std::chrono::nanoseconds timeout);
 
-// INVALID_ARGUMENT, naming the option: nothing comes in no time.
+// INVALID_ARGUMENT, naming the option, if the timeout is not positive.
 inline Status CheckTimeout(const std::string& option, std::chrono::nanoseconds timeout) {
   if (timeout > std::chrono::nanoseconds(0)) return OkStatus();
   return InvalidArgumentError(option + " is " + std::to_string(timeout.count()) +

@@ -1,4 +1,4 @@
-// A collective that has been started. After c10d's Work, with a deadline and a status.
+// A collective that has been started. Modeled on c10d's Work, with a deadline and a status.
 #ifndef CADRE_WORK_H_
 #define CADRE_WORK_H_
 
@@ -15,27 +15,28 @@ namespace cadre {
 // Thread safe. The buffers of the collective belong to it until it is done.
 class Work {
  public:
-  // OK, or what the communicator said; DEADLINE_EXCEEDED when it is not done after `timeout`.
+  // Returns the collective's status, or DEADLINE_EXCEEDED if it is not done after `timeout`.
   Status Wait(std::chrono::nanoseconds timeout);
   bool done() const;
-  // How long the collective itself ran; zero until it is done, and where the call that started it
-  // also finished it without looking at a clock.
+  // How long the collective ran; zero until it is done, and if the call that started it also
+  // finished it without reading a clock.
   std::chrono::nanoseconds duration() const;
 
-  // For communicators: called once.
+  // Called by communicators, once.
   void Complete(const Status& status, std::chrono::nanoseconds duration);
 
  private:
   std::mutex mutex_;
   std::condition_variable completed_;
-  // Written under the mutex, which those who wait need; read without, because most never wait.
+  // Written under the mutex, which waiting threads need; read without it, because most callers
+  // never wait.
   std::atomic<bool> done_{false};
-  // Fixed once it is done.
+  // Constant once it is done.
   Status status_;
   std::chrono::nanoseconds duration_{};
 };
 
-// A work that is done already.
+// Returns a work that is already done.
 std::shared_ptr<Work> FinishedWork(const Status& status,
                                    std::chrono::nanoseconds duration = std::chrono::nanoseconds(0));
 

@@ -1,10 +1,10 @@
-// Who this process is, and what it shares with the other workers of its generation.
+// This process's place among the workers of its generation, and the store that they share.
 //
 //   CADRE_ASSIGN_OR_RETURN(auto worker, cadre::Worker::Connect());
 //   if (worker->rank() == 0) CADRE_RETURN_IF_ERROR(worker->Set("model", path));
 //   CADRE_RETURN_IF_ERROR(worker->Barrier("loaded", std::chrono::minutes(1)));
 //
-// A program that only needs a communicator takes Connect() of connect.h.
+// A program that only needs a communicator uses Connect() of connect.h.
 #ifndef CADRE_WORKER_H_
 #define CADRE_WORKER_H_
 
@@ -20,7 +20,7 @@
 
 namespace cadre {
 
-// Where this worker stands. Ranks are contiguous per node.
+// The place of this worker in its generation. Ranks are contiguous per node.
 struct WorkerPlace {
   std::string job;
   uint64_t generation = 0;
@@ -34,46 +34,47 @@ struct WorkerPlace {
   std::string address = "127.0.0.1";
 };
 
-// For a program that knows its rank from elsewhere.
+// For a program that knows its rank from another source than the environment.
 struct WorkerOptions {
   int rank = -1;
   int world_size = 0;
-  // "HOST:PORT" at which rank 0 listens for the others, the same for all ranks: "node1:29500",
-  // "10.0.0.1:29500", "[fd00::1]:29500". A port that nothing else uses.
+  // The "HOST:PORT" at which rank 0 listens for the others, the same for all ranks: "node1:29500",
+  // "10.0.0.1:29500", "[fd00::1]:29500". The port must not be used by anything else.
   std::string address;
-  // For all ranks to come.
+  // Limits the wait for all ranks to connect.
   std::chrono::nanoseconds timeout = std::chrono::minutes(5);
 };
 
-// Thread safe. Calls that take a timeout wait that long at most; others that ask the store (Set,
-// Add, CompareAndSet, Delete, PublishCommunicatorId) wait for its answer, a minute at most. Keys,
+// Thread safe. Calls that take a timeout wait at most that long; other calls to the store (Set,
+// Add, CompareAndSet, Delete, PublishCommunicatorId) wait at most a minute for its answer. Keys,
 // values and ids live as long as the generation. Any of them may fail with
 //   ABORTED             the generation has moved on: rejoin, or exit, and Cadre starts the next one
-//   DEADLINE_EXCEEDED   naming who is missing where that is known
+//   DEADLINE_EXCEEDED   naming the missing ranks where they are known
 //   UNAVAILABLE         the store cannot be reached
 //   INVALID_ARGUMENT    a key that is empty, has more than 256 bytes or is not UTF-8, a value of
 //                       more than 64 KiB
 //   RESOURCE_EXHAUSTED  the store is full
 class Worker {
  public:
-  // By what the environment says of who started this process:
-  // - Cadre: says hello to its node's agent. A process that was started to stand by
+  // Connects as the environment describes, depending on the launcher that set it:
+  // - Cadre: connects to its node's agent. A process that was started as a standby
   //   (docs/training_in_cpp.md) waits here until it gets a place.
-  // - torchrun, Open MPI's mpirun, srun, or whoever set RANK, WORLD_SIZE, MASTER_ADDR and
-  //   MASTER_PORT: rank 0 serves the store from within its process, and all wait here until all
-  //   are here, five minutes at most. Between machines the ranks need CADRE_SECRET_FILE, the name
-  //   of a file with the same content on all of them ("cadre token new FILE" makes one); without it
-  //   rank 0 listens on loopback alone, for processes of the same user.
-  // Beyond what is said above:
-  //   FAILED_PRECONDITION  nobody gave this process a rank, or a variable or the secret is missing;
+  // - torchrun, Open MPI's mpirun, srun, or the user, by RANK, WORLD_SIZE, MASTER_ADDR and
+  //   MASTER_PORT: rank 0 serves the store from within its process, and all ranks wait for each
+  //   other, five minutes at most. Between machines the ranks need CADRE_SECRET_FILE, the name of
+  //   a file with the same content on all of them ("cadre token new FILE" makes one); without it
+  //   rank 0 listens on loopback only, for processes of the same user.
+  // In addition to the errors above:
+  //   FAILED_PRECONDITION  this process was given no rank, or a variable or the secret is missing;
   //                        this program and its agent are of different versions; this rank has
   //                        called it before (Cadre's agent serves both calls)
   //   INVALID_ARGUMENT     variables make no sense, contradict each other, or are not the same for
-  //                        all ranks; ranks of one node do not follow each other
-  //   PERMISSION_DENIED    rank 0 has another secret; a file that others may read
-  //   NOT_FOUND            no file of that name
+  //                        all ranks; ranks of one node are not contiguous
+  //   PERMISSION_DENIED    rank 0 has another secret; the secret file is readable by other users
+  //   NOT_FOUND            the secret file does not exist
   static Result<std::unique_ptr<Worker>> Connect();
-  // Likewise, as the options say, whatever the environment says. Place and nodes are found out.
+  // Connects as the options say; the environment is ignored. The rest of the place, such as node
+  // ranks, is determined while connecting.
   static Result<std::unique_ptr<Worker>> Connect(const WorkerOptions& options);
 
   virtual ~Worker() = default;
@@ -83,36 +84,39 @@ class Worker {
   int world_size() const { return place().world_size; }
 
   virtual Status Set(std::string_view key, std::string_view value) = 0;
-  // Waits until the key is there; without time to wait, NOT_FOUND where it is not.
+  // Waits until the key exists; with a timeout of 0, NOT_FOUND if it does not.
   virtual Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) = 0;
-  // The sum afterwards; a key that is not there counts as 0. FAILED_PRECONDITION: it holds no
+  // Returns the new sum; a missing key counts as 0. FAILED_PRECONDITION: the key's value is not a
   // number.
   virtual Result<int64_t> Add(std::string_view key, int64_t delta) = 0;
-  // What the key holds afterwards; FAILED_PRECONDITION when that is not `desired`.
+  // Sets the key to `desired` if its value is `expected`. Returns the key's value afterwards, or
+  // FAILED_PRECONDITION if that is not `desired`.
   virtual Result<std::string> CompareAndSet(std::string_view key, std::string_view expected,
                                             std::string_view desired) = 0;
   virtual Status Delete(std::string_view key) = 0;
-  // Waits until all ranks of the world have called it as often with that name.
+  // Waits until all ranks of the world have called it the same number of times with that name.
   virtual Status Barrier(std::string_view name, std::chrono::nanoseconds timeout) = 0;
   virtual Status PublishCommunicatorId(std::string_view communicator, std::string_view id) = 0;
   virtual Result<std::string> CommunicatorId(std::string_view communicator,
                                              std::chrono::nanoseconds timeout) = 0;
 
-  // More nodes wait for the next generation, as far as this process knows: see CheckpointWanted in
-  // checkpoint.h, which all ranks answer alike.
+  // Whether more nodes wait for the next generation, as far as this process knows; CheckpointWanted
+  // in checkpoint.h gives the same answer on all ranks.
   virtual bool MoreNodesWait() const { return false; }
 
-  // The job recovers in place: this process may rejoin. TrainInPlace() (in_place.h) uses these.
+  // Whether the job recovers in place, so that this process may rejoin. TrainInPlace() (in_place.h)
+  // uses this and the two below.
   virtual bool in_place() const { return false; }
-  // Says that it can, for as long as this object lives. `on_end` is called at most once, on another
-  // thread, when the generation has ended. Once. FAILED_PRECONDITION: not in_place().
+  // Tells the agent that this process can rejoin, for as long as this object lives. `on_end` is
+  // called at most once, on another thread, when the generation has ended. May be called once.
+  // FAILED_PRECONDITION: not in_place().
   virtual Status AnnounceRejoin(std::function<void()> on_end);
-  // Gives the generation up, on account of `reason`, and waits for this process's place in the next
-  // one. Where nobody else ends the generation, this does. ABORTED: this process is not kept.
+  // Leaves the generation because of `reason`, ending it if it has not ended yet, and waits for
+  // this process's place in the next one. ABORTED: this process is not kept.
   virtual Result<std::unique_ptr<Worker>> Rejoin(std::string_view reason,
                                                  std::chrono::nanoseconds timeout);
 
-  // Tells the launcher how far this worker is, through CADRE_PROGRESS_FD; never blocks, never
+  // Reports training progress to the launcher, through CADRE_PROGRESS_FD; never blocks, never
   // fails.
   virtual void ReportProgress(int64_t step, double samples_per_second, double loss) = 0;
 };

@@ -1,12 +1,12 @@
-// A file that holds a state, which another process wrote, or cut short: what its label promises is
-// there, or it is refused.
+// Fuzzes a state's file that another process wrote or cut short. Either all bytes that its label
+// promises are there, or the file is refused.
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "worker_runtime/memory/files/slot_file.h"
+#include "worker_runtime/memory/files/memory_slots.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cadre;
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto label = memory::ReadLabel(path)) {
     const auto state = memory::MapState(path, label->bytes);
     if (state.ok() && label->bytes > 0) {
-      // The last byte can be read.
+      // The last byte must be readable.
       const volatile char* const end = state->data() + memory::kStateOffset + label->bytes;
       (void)end[-1];
     }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -26,7 +27,7 @@ bool NoticesLoss() {
   return loss == nullptr || strcmp(loss, "hang") != 0;
 }
 
-// Of the open file description, so that ranks in one process have one each.
+// The lock belongs to the open file description, so that ranks in one process have one each.
 struct flock LockOf(int rank) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -38,7 +39,7 @@ struct flock LockOf(int rank) {
 
 }  // namespace
 
-// All zero is how a new file begins.
+// A new file is all zero, and so is this.
 struct alignas(64) Board::Header {
   std::atomic<int32_t> size;
 };
@@ -92,7 +93,7 @@ std::string Board::Open() {
     return std::string(what) + " in /dev/shm: " + strerror(errno);
   };
   if (file_ < 0) return why("shm_open");
-  // Never smaller than it is: another rank may say that there are more.
+  // The file is never made smaller: another rank may have been given a larger number of ranks.
   const off_t bytes = std::max(lseek(file_, 0, SEEK_END), static_cast<off_t>(FileBytes()));
   if (ftruncate(file_, bytes) != 0) return why("ftruncate");
   mapped_ = mmap(nullptr, FileBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
@@ -123,7 +124,7 @@ Failure Board::Arrive(const std::string& gpu, std::vector<std::string>* gpus) {
     if (!failure.ok()) return failure;
     gpus->emplace_back(member(rank).gpu);
   }
-  // Everybody has it open.
+  // All ranks have the file open, so its name can be removed.
   shm_unlink(name_.c_str());
   return {};
 }
@@ -156,7 +157,7 @@ Failure Board::Wait(const std::function<bool()>& done, const std::vector<int>& n
     if (!notices_loss_ || std::chrono::steady_clock::now() < next_look) continue;
     next_look = std::chrono::steady_clock::now() + kLookInterval;
     for (const int rank : needed) {
-      // It may have done its part before it went.
+      // The rank may have done its part before it was lost.
       if (IsGone(rank) && !done()) return {false, "rank " + std::to_string(rank) + " is gone"};
     }
   }
@@ -176,7 +177,7 @@ std::vector<int> Meeting::Behind(std::atomic<uint64_t> Post::*counter, uint64_t 
 }
 
 char* Meeting::Begin(Failure* failure) {
-  // Everybody must have read what was posted before. Whoever left has read it.
+  // All ranks must have read what was posted before; a rank that has left the communicator has.
   for (const int rank : Behind(&Post::consumed, round_)) {
     *failure = board_.Wait([&] { return post(rank).consumed >= round_; }, {rank});
     if (!failure->ok()) return nullptr;

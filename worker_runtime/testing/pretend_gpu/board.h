@@ -1,6 +1,6 @@
-// Where the ranks of a communicator meet: a file in /dev/shm that all of them map. A rank holds a
-// lock on its part of the file, which the kernel takes away when the rank ends, however it ends.
-// Thread safe, except that a Meeting belongs to one thread at a time.
+// The shared memory of a communicator's ranks: a file in /dev/shm that all of them map. Each rank
+// holds a lock on its part of the file, which the kernel releases when the rank ends for any
+// reason. Thread safe, except that a Meeting belongs to one thread at a time.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_BOARD_H_
 #define CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_BOARD_H_
 
@@ -19,25 +19,25 @@ constexpr int kMaxRanks = 64;
 constexpr size_t kPostBytes = size_t{1} << 20;
 constexpr size_t kParcelBytes = size_t{256} << 10;
 
-// Why something is not done; both empty: it is.
+// Why an operation was not done; it succeeded if both are unset.
 struct Failure {
   bool stopped = false;
-  std::string peer_lost;  // which, in words
+  std::string peer_lost;  // describes the lost rank
   bool ok() const { return !stopped && peer_lost.empty(); }
 };
 
-// What a rank shows to all, round after round.
+// What one rank publishes to all others, round after round.
 struct alignas(64) Post {
   std::atomic<uint64_t> posted;
   std::atomic<uint64_t> consumed;
   char data[kPostBytes];
 };
 
-// What a rank hands to another one, parcel after parcel.
+// What one rank sends to one other rank, parcel after parcel.
 struct alignas(64) Channel {
   std::atomic<uint64_t> posted;
   std::atomic<uint64_t> consumed;
-  // What the sender of the transfer gives and its receiver expects: how many, of what.
+  // Element count and type as the sender and the receiver of the transfer gave them.
   uint64_t count;
   int32_t type;
   uint64_t expected_count;
@@ -47,26 +47,27 @@ struct alignas(64) Channel {
 
 class Board {
  public:
-  // `stop` ends every wait.
+  // Every wait ends when `stop` is set.
   Board(std::string id, int rank, int size, const std::atomic<bool>* stop);
   ~Board();
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  // Opens the file. Empty: done. Else what is wrong, which is the caller's mistake.
+  // Opens the file. Returns "" on success, else the error, which is the caller's mistake.
   std::string Open();
-  // Says to the others on which GPU this rank is, and waits for theirs.
+  // Publishes which GPU this rank uses and waits for the other ranks' GPUs.
   Failure Arrive(const std::string& gpu, std::vector<std::string>* gpus);
-  // This rank takes part no more; the others see it. What runs must have stopped.
+  // Ends this rank's participation; the other ranks see it as lost. Its operations must have
+  // stopped.
   void Close();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Waits for `done`; a rank of `needed` that is gone ends it too.
+  // Waits until `done` returns true, or until a rank in `needed` is lost.
   Failure Wait(const std::function<bool()>& done, const std::vector<int>& needed) const;
 
-  // By streams, and by the host.
+  // The posts that streams use, and those that the host uses.
   Post& stream_post(int rank) const;
   Post& host_post(int rank) const;
   Channel& channel(int from, int to) const;
@@ -83,25 +84,25 @@ class Board {
   const int rank_;
   const int size_;
   const std::atomic<bool>* const stop_;
-  // Whether a rank that is gone is noticed; else what waits for it waits until it is stopped.
+  // Whether the loss of a rank is detected; if not, a wait for it lasts until `stop_` is set.
   const bool notices_loss_;
   mutable std::mutex mutex_;
   int file_ = -1;
   void* mapped_ = nullptr;
 };
 
-// Rounds in which every rank posts something and then reads what all have posted.
+// Rounds in which every rank publishes data and then reads what all have published.
 class Meeting {
  public:
   enum class Place { kStream, kHost };
   Meeting(const Board& board, Place place) : board_(board), place_(place) {}
 
-  // Where this rank may write what it posts, at most kPostBytes; null: see `failure`.
+  // Returns the buffer, of kPostBytes, for what this rank publishes; null with `failure` set.
   char* Begin(Failure* failure);
-  // Shows it to the others and waits for theirs.
+  // Publishes it and waits for the other ranks' data.
   Failure Exchange();
   const char* Of(int rank) const { return post(rank).data; }
-  // What the others posted is not looked at any more.
+  // Ends the round: this rank no longer reads the other ranks' data.
   void End();
 
  private:

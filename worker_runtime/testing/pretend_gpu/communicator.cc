@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
 #include <utility>
 
-#include "worker_runtime/testing/pretend_gpu/cudart_call.h"
+#include "worker_runtime/testing/pretend_gpu/cudart.h"
 #include "worker_runtime/testing/pretend_gpu/devices.h"
-#include "worker_runtime/testing/pretend_gpu/mistakes.h"
+#include "worker_runtime/testing/pretend_gpu/memory.h"
 #include "worker_runtime/testing/pretend_gpu/refusal.h"
 
 namespace cadre::pretend_gpu {
@@ -18,10 +21,10 @@ namespace {
 
 using Lock = std::unique_lock<std::mutex>;
 
-// Built-in operations are below.
+// Numbers below this are built-in operations.
 constexpr int kFirstFactor = 1000;
 
-// "HOST/0": one rank has it to itself.
+// Returns, for example, "HOST/0"; only one rank of a communicator may use it.
 std::string NameOfGpu(int device) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
@@ -30,7 +33,7 @@ std::string NameOfGpu(int device) {
          std::to_string(PhysicalDevice(device));
 }
 
-// A file's name for the children of a communicator, the same on all their ranks.
+// Returns a file name for a communicator's children, the same on all their ranks.
 std::string ChildId(const std::string& parent, const std::string& which) {
   const std::string text = parent + "/" + which;
   uint64_t hash = 14695981039346656037u;
@@ -143,7 +146,7 @@ void Communicator::Perform(const std::vector<Operation>& operations, uint64_t tu
     const CollectiveResult result = PerformAll(operations);
     lock.lock();
     if (!result.ok() && !*ended_) SetError(result);
-    // A kernel that cannot go on stays where it is until its communicator ends.
+    // A kernel that cannot continue blocks its stream until its communicator ends.
     if (!result.ok()) changed_.wait(lock, [&] { return ended_->load(); });
   }
   performed_ = std::max(performed_, turn);
@@ -227,7 +230,7 @@ ncclResult_t Communicator::Finalize() {
   }
   return Run(place_.blocking, [this](std::string* text) {
     Lock lock(mutex_);
-    // An error of what runs takes the place of "in progress".
+    // An error of a running operation replaces "in progress".
     changed_.wait(lock,
                   [this] { return performed_ == queued_ || *ended_ || state_ != ncclInProgress; });
     *text = text_;
@@ -293,6 +296,76 @@ InsideCommunicator::~InsideCommunicator() {
   if (!is_alone_) return;
   const Lock lock(communicator_.mutex_);
   communicator_.owner_ = std::thread::id();
+}
+
+namespace {
+
+struct Entry {
+  std::shared_ptr<Communicator> communicator;
+  std::string end;
+};
+
+struct Handles {
+  std::mutex mutex;
+  std::map<ncclComm_t, Entry> entries;
+  uintptr_t last = 0;
+
+  static Handles& Get() {
+    static auto* const handles = new Handles;
+    return *handles;
+  }
+};
+
+// Finds an entry, which may not exist; the caller holds the mutex.
+std::shared_ptr<Communicator> Find(ncclComm_t handle, const char* what, std::string* why) {
+  auto& entries = Handles::Get().entries;
+  const auto found = entries.find(handle);
+  if (found != entries.end() && found->second.communicator != nullptr) {
+    return found->second.communicator;
+  }
+  *why =
+      std::string(what != nullptr ? what : "the call") +
+      (found == entries.end() ? " has no communicator"
+                              : " uses a communicator that was " + found->second.end + " before");
+  return nullptr;
+}
+
+}  // namespace
+
+ncclComm_t MakeHandle(std::shared_ptr<Communicator> communicator) {
+  Handles& handles = Handles::Get();
+  const std::lock_guard<std::mutex> lock(handles.mutex);
+  // The handle is a number and not an address, so that a program cannot dereference it.
+  const auto handle = reinterpret_cast<ncclComm_t>(++handles.last);
+  handles.entries[handle] = {std::move(communicator), ""};
+  return handle;
+}
+
+std::shared_ptr<Communicator> FindCommunicator(ncclComm_t handle, const char* what) {
+  std::string why;
+  std::shared_ptr<Communicator> found;
+  {
+    const std::lock_guard<std::mutex> lock(Handles::Get().mutex);
+    found = Find(handle, what, &why);
+  }
+  if (found != nullptr || what == nullptr) return found;
+  RefuseMistake(ncclInvalidArgument, why);
+  return nullptr;
+}
+
+std::shared_ptr<Communicator> TakeCommunicator(ncclComm_t handle, const char* what,
+                                               const char* end) {
+  std::string why;
+  {
+    const std::lock_guard<std::mutex> lock(Handles::Get().mutex);
+    auto found = Find(handle, what, &why);
+    if (found != nullptr) {
+      Handles::Get().entries[handle] = {nullptr, end};
+      return found;
+    }
+  }
+  RefuseMistake(ncclInvalidArgument, why);
+  return nullptr;
 }
 
 }  // namespace cadre::pretend_gpu

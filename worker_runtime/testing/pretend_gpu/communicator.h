@@ -1,5 +1,5 @@
-// A rank of a pretend NCCL communicator. Thread safe, so that it can tell when a program is not.
-// Only where NCCL's header is.
+// One rank of a pretend NCCL communicator. It is thread safe, so that it can report a program that
+// uses it from two threads at once. Compiled only where NCCL's header is.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_COMMUNICATOR_H_
 
@@ -18,20 +18,20 @@
 
 #include "worker_runtime/testing/pretend_gpu/board.h"
 #include "worker_runtime/testing/pretend_gpu/collective.h"
-#include "worker_runtime/testing/pretend_gpu/operation.h"
-#include "worker_runtime/testing/pretend_gpu/streams.h"
+#include "worker_runtime/testing/pretend_gpu/memory.h"
 
 namespace cadre::pretend_gpu {
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   struct Place {
-    // The same on all ranks, of letters and digits.
+    // The same on all ranks; consists of letters and digits.
     std::string id;
     int rank = 0;
     int size = 1;
     int device = 0;
-    // Whether calls return only when they are through, else ncclInProgress at once.
+    // Whether calls return only when they are complete; otherwise they return ncclInProgress at
+    // once.
     bool blocking = true;
   };
   using Children = std::function<void(std::shared_ptr<Communicator>)>;
@@ -39,18 +39,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   explicit Communicator(const Place& place);
 
   const Place& place() const { return place_; }
-  // What ncclCommGetAsyncError says; `text` gets the words of an error.
+  // Returns the result of ncclCommGetAsyncError; `text` receives the error's description.
   ncclResult_t state(std::string* text) const;
 
   ncclResult_t Join();
-  // Queues operations that the stream runs as one, after those that were queued before.
+  // Queues operations that the stream runs as one group, after those queued before.
   ncclResult_t Enqueue(const std::vector<Operation>& operations, Stream& stream);
-  // `made` gets the child, or null where `color` is negative, before the call is through.
+  // `made` receives the child, or null if `color` is negative, before the call is complete.
   ncclResult_t Split(int color, int key, bool blocking, Children made);
   ncclResult_t Finalize();
-  // Waits for what was queued, where nothing failed.
+  // Waits for the queued operations, unless one has failed.
   void Destroy();
-  // Ends what runs and waits until it has ended.
+  // Stops running operations and waits until they have ended.
   void Abort();
 
   // Whether operations may be queued.
@@ -58,7 +58,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   ncclRedOp_t MakeFactor(ncclDataType_t type, std::string scalar);
   bool DropFactor(ncclRedOp_t op);
-  // False: there is none of that number.
+  // Returns false if there is no factor of that number.
   bool FindFactor(ncclRedOp_t op, ncclDataType_t* type, std::string* scalar) const;
 
  private:
@@ -85,10 +85,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string text_;
   bool task_runs_ = false;
   bool finalized_ = false;
-  // Operations in the order of their calls, on whatever streams.
+  // Counts operations in the order of their calls, on all streams.
   uint64_t queued_ = 0;
   uint64_t performed_ = 0;
-  int inside_ = 0;  // streams that are at one
+  int inside_ = 0;  // streams that are running an operation
   int splits_ = 0;
   int factors_made_ = 0;
   struct Factor {
@@ -96,10 +96,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     std::string scalar;
   };
   std::map<int, Factor> factors_;
-  std::thread::id owner_;  // the thread that is inside
+  std::thread::id owner_;  // the thread that is in a call
 };
 
-// While it lives this thread is inside the communicator; reports another one that is.
+// Marks this thread as being in a call of the communicator while it lives; reports a mistake if
+// another thread is in one.
 class InsideCommunicator {
  public:
   InsideCommunicator(Communicator& communicator, const char* what);
@@ -113,6 +114,16 @@ class InsideCommunicator {
   Communicator& communicator_;
   bool is_alone_ = false;
 };
+
+// The handles that the pretend NCCL gives to programs for communicators. Thread safe. Compiled only
+// where NCCL's header is.
+ncclComm_t MakeHandle(std::shared_ptr<Communicator> communicator);
+// Returns null, after Refuse(), if the handle was never one or has ended; if `what` is not null, a
+// mistake is reported too.
+std::shared_ptr<Communicator> FindCommunicator(ncclComm_t handle, const char* what);
+// Ends the handle; `end` is "aborted" or "destroyed". Handles are never reused.
+std::shared_ptr<Communicator> TakeCommunicator(ncclComm_t handle, const char* what,
+                                               const char* end);
 
 }  // namespace cadre::pretend_gpu
 

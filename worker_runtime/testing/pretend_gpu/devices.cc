@@ -5,14 +5,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "worker_runtime/testing/pretend_gpu/memory.h"
+
 namespace cadre::pretend_gpu {
 namespace {
 
-// What the machine has, by the environment.
+// The machine's GPUs, according to the environment.
 struct Machine {
   int gpus = 1;
   std::vector<int> visible;
@@ -34,7 +37,7 @@ struct Machine {
     for (std::string word; std::getline(words, word, ',');) {
       char* end = nullptr;
       const long device = strtol(word.c_str(), &end, 10);
-      // As CUDA does, it stops at what is no GPU.
+      // As in CUDA, the list ends at the first entry that is not a GPU.
       if (end == word.c_str() || device < 0 || device >= gpus) break;
       visible.push_back(static_cast<int>(device));
     }
@@ -117,6 +120,24 @@ bool DestroyEvent(const void* handle) {
   Handles& handles = Handles::Get();
   const std::lock_guard<std::mutex> lock(handles.mutex);
   return handles.events.erase(handle) > 0;
+}
+
+namespace {
+
+thread_local std::set<const Stream*> held;
+
+}  // namespace
+
+void HoldInGroup(const Stream& stream) { held.insert(&stream); }
+
+void CloseGroup() { held.clear(); }
+
+bool ReportOpenGroup(const Stream* stream, const char* what) {
+  if (stream == nullptr ? held.empty() : held.count(stream) == 0) return false;
+  ReportMistake(std::string(what) +
+                " is called in a group that is still open: ncclGroupEnd is "
+                "missing before it, so what the group holds has not begun");
+  return true;
 }
 
 }  // namespace cadre::pretend_gpu

@@ -1,22 +1,24 @@
 #include "worker_runtime/testing/pretend_gpu/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
-
-#include "worker_runtime/testing/pretend_gpu/mistakes.h"
 
 namespace cadre::pretend_gpu {
 namespace {
 
-// Addresses only: pages come when they are touched. ThreadSanitizer leaves 1.5 TiB of them.
+// Only address space is reserved: pages are allocated when they are touched. ThreadSanitizer leaves
+// 1.5 TiB of it.
 constexpr size_t kArenaBytes = size_t{1} << 38;
 constexpr size_t kPage = 4096;
 constexpr size_t kDefaultMib = 16384;
@@ -55,7 +57,7 @@ class Arena {
   void* Allocate(int device, size_t bytes) {
     const size_t taken = Pages(std::max<size_t>(bytes, 1));
     const std::lock_guard<std::mutex> lock(mutex_);
-    // A page between two of them stays unusable, for what runs over its end.
+    // An unusable page between two blocks catches accesses beyond the end of a block.
     if (bytes > device_bytes_ || live_[device] + taken > device_bytes_ ||
         top_ + taken + kPage > kArenaBytes) {
       return nullptr;
@@ -149,7 +151,7 @@ class Arena {
     return static_cast<char*>(at);
   }
 
-  // The block that the address lies in or runs over the end of.
+  // Returns the block that contains the address, or beyond whose end the address lies.
   std::map<const char*, Block>::iterator Find(const void* address) {
     const auto* const at = static_cast<const char*>(address);
     auto found = blocks_.upper_bound(at);
@@ -158,12 +160,12 @@ class Arena {
     return at <= found->first + found->second.bytes ? found : blocks_.end();
   }
 
-  // Says what is wrong with the order of `use` and the earlier ones.
+  // Returns what is wrong with the order of `use` and the earlier uses.
   static std::string Add(PastUse use, std::vector<PastUse>* uses) {
     std::string mistake;
     std::vector<PastUse> kept;
     for (PastUse& past : *uses) {
-      // Its communicator has ended, and whoever ended it waited for it.
+      // Its communicator has ended, and the thread that ended it waited for the job.
       if (past.ended != nullptr && *past.ended) continue;
       const bool overlaps = past.begin < use.end && use.begin < past.end;
       const bool ordered = ComesBefore(*past.stream, past.job, *use.stream);
@@ -173,7 +175,7 @@ class Arena {
                   " on " + past.stream->name() + (past.writes ? " writes" : " reads") +
                   ", and nothing makes it wait";
       }
-      // Whoever comes after `use` comes after `past`, too.
+      // Jobs that are ordered after `use` are ordered after `past`, too.
       const bool covered =
           ordered && past.begin >= use.begin && past.end <= use.end && (use.writes || !past.writes);
       if (!covered) kept.push_back(std::move(past));
@@ -242,5 +244,219 @@ bool IsPinned(const void* address) {
   --range;
   return at < range->first + range->second;
 }
+
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+std::atomic<int> streams{0};
+
+struct Seen {
+  std::mutex mutex;
+  Moment moment;
+};
+
+Seen& SeenByHost() {
+  static auto* const seen = new Seen;
+  return *seen;
+}
+
+void Merge(const Moment& from, Moment* to) {
+  for (const auto& [stream, job] : from) {
+    uint64_t& known = (*to)[stream];
+    known = std::max(known, job);
+  }
+}
+
+bool Has(const Moment& moment, int stream, uint64_t job) {
+  const auto found = moment.find(stream);
+  return found != moment.end() && found->second >= job;
+}
+
+}  // namespace
+
+Stream::Stream(int device, std::string name)
+    : device_(device),
+      number_(++streams),
+      name_(!name.empty()
+                ? std::move(name)
+                : "stream " + std::to_string(number_) + " of GPU " + std::to_string(device)) {
+  std::thread([this] { Run(); }).detach();
+}
+
+uint64_t Stream::Push(Job job) {
+  uint64_t number = 0;
+  {
+    const Lock lock(mutex_);
+    jobs_.push_back(std::move(job));
+    number = ++pushed_;
+  }
+  changed_.notify_all();
+  return number;
+}
+
+Moment Stream::Pushed() const {
+  const Lock lock(mutex_);
+  Moment moment = after_;
+  moment[number_] = pushed_;
+  return moment;
+}
+
+void Stream::ComeAfter(const Moment& moment) {
+  const Lock lock(mutex_);
+  Merge(moment, &after_);
+}
+
+uint64_t Stream::done() const {
+  const Lock lock(mutex_);
+  return done_;
+}
+
+void Stream::WaitFor(uint64_t job) const {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= job; });
+}
+
+void Stream::Hold(bool hold) {
+  {
+    const Lock lock(mutex_);
+    held_ = hold;
+  }
+  changed_.notify_all();
+}
+
+void Stream::Close() {
+  {
+    const Lock lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Stream::Run() {
+  for (;;) {
+    Job job;
+    {
+      Lock lock(mutex_);
+      changed_.wait(lock,
+                    [this] { return (!jobs_.empty() && !held_) || (jobs_.empty() && closed_); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job();
+    job = nullptr;  // what it holds goes before it counts as done
+    {
+      const Lock lock(mutex_);
+      ++done_;
+    }
+    changed_.notify_all();
+  }
+}
+
+void HostHasSeen(const Moment& moment) {
+  Seen& seen = SeenByHost();
+  const std::lock_guard<std::mutex> lock(seen.mutex);
+  Merge(moment, &seen.moment);
+}
+
+bool ComesBefore(const Stream& earlier, uint64_t job, const Stream& stream) {
+  if (earlier.number() == stream.number()) return true;
+  if (Has(stream.Pushed(), earlier.number(), job)) return true;
+  Seen& seen = SeenByHost();
+  const std::lock_guard<std::mutex> lock(seen.mutex);
+  return Has(seen.moment, earlier.number(), job);
+}
+
+std::shared_ptr<Event::Mark> Event::mark() const {
+  const Lock lock(mutex_);
+  return mark_;
+}
+
+void Event::Record(Stream& stream) {
+  const auto mark = std::make_shared<Mark>();
+  // Everything in the mark's moment is complete before the mark itself is pushed.
+  mark->moment = stream.Pushed();
+  stream.Push([mark] {
+    {
+      const Lock lock(mark->mutex);
+      mark->happened = true;
+      mark->time = std::chrono::steady_clock::now();
+    }
+    mark->changed.notify_all();
+  });
+  const Lock lock(mutex_);
+  mark_ = mark;
+}
+
+void Event::MakeWait(Stream& stream) const {
+  const auto waited_for = mark();
+  if (waited_for == nullptr) return;
+  stream.ComeAfter(waited_for->moment);
+  stream.Push([waited_for] {
+    Lock lock(waited_for->mutex);
+    waited_for->changed.wait(lock, [&] { return waited_for->happened; });
+  });
+}
+
+bool Event::Happened() const {
+  const auto asked = mark();
+  if (asked == nullptr) return true;
+  {
+    const Lock lock(asked->mutex);
+    if (!asked->happened) return false;
+  }
+  HostHasSeen(asked->moment);
+  return true;
+}
+
+void Event::Wait() const {
+  const auto waited_for = mark();
+  if (waited_for == nullptr) return;
+  {
+    Lock lock(waited_for->mutex);
+    waited_for->changed.wait(lock, [&] { return waited_for->happened; });
+  }
+  HostHasSeen(waited_for->moment);
+}
+
+bool Event::recorded() const { return mark() != nullptr; }
+
+std::chrono::steady_clock::time_point Event::time() const {
+  const auto asked = mark();
+  if (asked == nullptr) return {};
+  const Lock lock(asked->mutex);
+  return asked->time;
+}
+
+namespace {
+
+struct Mistakes {
+  std::atomic<bool> any{false};
+  std::mutex mutex;
+  std::string first;
+};
+
+// Never destroyed: the streams' threads use it until the process ends.
+Mistakes& All() {
+  static auto* const all = new Mistakes;
+  return *all;
+}
+
+}  // namespace
+
+void ReportMistake(const std::string& text) {
+  std::fprintf(stderr, "pretend GPU, process %d: %s\n", static_cast<int>(getpid()), text.c_str());
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  if (All().first.empty()) All().first = text;
+  All().any = true;
+}
+
+std::string FirstMistake() {
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  return All().first;
+}
+
+bool HasMistake() { return All().any; }
 
 }  // namespace cadre::pretend_gpu

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/status_matchers.h"
-#include "worker_runtime/testing/pretend_gpu/mistakes.h"
 
 namespace cadre::pretend_gpu {
 namespace {
@@ -16,15 +15,15 @@ using ::testing::HasSubstr;
 
 constexpr size_t kBytes = 64;
 
-// Each test has memory and streams of its own; they live as long as the process, as do mistakes,
-// so what makes one runs in a process of its own.
+// Each test uses its own memory and streams. They live as long as the process, as reported mistakes
+// do, so a test that makes a mistake runs in its own process.
 Stream& NewStream() { return *new Stream(0, ""); }
 
 void Touch(const void* memory, size_t bytes, bool writes, Stream& stream) {
   NoteUse({memory, bytes, writes}, stream, stream.Push([] {}), "a job", nullptr);
 }
 
-// Ends the process with what was found wrong, or with "nothing".
+// Ends the process after printing the first mistake, or "nothing".
 void Say() {
   std::fprintf(stderr, "found: %s\n", HasMistake() ? FirstMistake().c_str() : "nothing");
   _Exit(0);
@@ -91,7 +90,7 @@ TEST(MemoryDeathTest, AnEventOrdersAndSoDoesWhatTheHostHasSeen) {
     event.Record(one);
     event.MakeWait(other);
     Touch(memory, 8, true, other);
-    // Through the other one.
+    // The event of the other stream orders them.
     Event second(0);
     second.Record(other);
     second.Wait();

@@ -1,7 +1,10 @@
-// Mistakes that a real GPU and NCCL leave undefined are seen by the pretend ones, each in processes
-// of its own. What is done right beside them is not complained of.
+// The pretend GPU and NCCL detect mistakes whose effect is undefined on real ones; each test runs
+// in its own processes. Correct calls beside them are not reported. The second part tests a
+// communicator that has lost a rank.
 #include <signal.h>
+#include <stdlib.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -25,7 +28,8 @@ TEST(PlantedMistakesTest, NoneWhereNoneIsMade) {
     float* const copy = rank.Allocate();
     cudaEvent_t event = nullptr;
     ASSERT_EQ(rank.cuda.EventCreate(&event), cudaSuccess);
-    // In a stream, from stream to stream by an event, and after the host has waited.
+    // Uses are ordered in a stream, from stream to stream by an event, and after the host has
+    // waited.
     const std::vector<float> ones(kCount, 1);
     EXPECT_EQ(rank.cuda.MemcpyAsync(memory, ones.data(), kCount * sizeof(float),
                                     cudaMemcpyHostToDevice, rank.one),
@@ -38,7 +42,7 @@ TEST(PlantedMistakesTest, NoneWhereNoneIsMade) {
               cudaSuccess);
     EXPECT_EQ(rank.cuda.StreamSynchronize(rank.other), cudaSuccess);
     EXPECT_THAT(rank.Read(copy, rank.one), Each(2));
-    // A group of both directions.
+    // One group sends and receives.
     const int peer = 1 - rank.worker.rank();
     EXPECT_EQ(rank.nccl.GroupStart(), ncclSuccess);
     EXPECT_EQ(rank.nccl.Send(memory, kCount, ncclFloat32, peer, rank.communicator, rank.one),
@@ -59,7 +63,7 @@ TEST(PlantedMistakesTest, AnEventIsNotWaitedFor) {
     float* const memory = rank.Allocate();
     Hold(rank.one, true);
     EXPECT_EQ(rank.cuda.MemsetAsync(memory, 0, kCount * sizeof(float), rank.one), cudaSuccess);
-    // What is read is what was there before, and it is said.
+    // The read returns the old content, and the mistake is reported.
     for (const float value : rank.Read(memory, rank.other)) EXPECT_NE(value, value);
     EXPECT_THAT(rank.Mistake(), AllOf(HasSubstr("reads memory that cudaMemsetAsync on"),
                                       HasSubstr("makes it wait")));
@@ -124,7 +128,7 @@ TEST(PlantedMistakesTest, TheHostReads) {
   EXPECT_EQ(workers.Wait(0), 128 + SIGSEGV);
 }
 
-// Both ranks do their own, which do not fit; both hear the same.
+// The ranks make different calls that do not match; both report the same mistake.
 void ExpectDisagreement(const std::function<void(Rank&, float*)>& call, const std::string& text) {
   RunPair([&](Rank& rank) {
     float* const memory = rank.Allocate();
@@ -226,7 +230,7 @@ TEST(PlantedMistakesTest, TwoThreadsAreInside) {
   RunPair([](Rank& rank) {
     if (rank.worker.rank() == 1) return rank.Await("checked");
     float* const memory = rank.Allocate();
-    // Waits for the other rank, inside.
+    // This call waits for the other rank.
     std::thread first([&] {
       ncclComm_t child = nullptr;
       EXPECT_NE(rank.nccl.CommSplit(rank.communicator, 0, 0, &child, nullptr), ncclSuccess);
@@ -262,5 +266,92 @@ TEST(PlantedMistakesTest, AFactorIsOfAnotherType) {
 #else
 
 TEST(PlantedMistakesTest, NeedsNcclsHeader) { GTEST_SKIP() << cadre::nccl::NcclUnavailable(); }
+
+#endif  // CADRE_WITH_NCCL
+
+// Tests of a pretend communicator that has lost a rank, or whose ranks do not match.
+#ifdef CADRE_WITH_NCCL
+
+namespace cadre::pretend_gpu {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LostRankTest, ARankIsKilled) {
+  testing::ForkedWorkers workers(2);
+  workers.Start([](Worker& worker) {
+    return RunOnRank(worker, [](Rank& rank) {
+      ASSERT_EQ(rank.Form(), ncclSuccess);
+      float* const memory = rank.Allocate();
+      rank.Signal(rank.worker.rank() == 0 ? "formed/0" : "formed/1");
+      if (rank.worker.rank() == 1) return rank.Await("never");
+      EXPECT_EQ(rank.AllReduce(memory, rank.one), ncclSuccess);
+      EXPECT_EQ(rank.WaitForError(), ncclRemoteError);
+      EXPECT_THAT(std::string(rank.nccl.GetLastError(rank.communicator)),
+                  HasSubstr("rank 1 is gone"));
+      EXPECT_EQ(rank.nccl.CommAbort(rank.communicator), ncclSuccess);
+      EXPECT_EQ(rank.cuda.Free(memory), cudaSuccess);
+    });
+  });
+  for (const char* const formed : {"formed/0", "formed/1"}) {
+    ASSERT_OK(workers.observer().Get(formed, kLong));
+  }
+  workers.Signal(1, SIGKILL);
+  EXPECT_EQ(workers.Wait(1), 128 + SIGKILL);
+  EXPECT_EQ(workers.Wait(0), 0);
+}
+
+// As with ranks that share memory: the loss of a rank is not detected, so running operations hang.
+TEST(LostRankTest, ARankIsKilledAndNothingTells) {
+  testing::ForkedWorkers workers(2);
+  workers.Start([](Worker& worker) {
+    setenv("CADRE_PRETEND_NCCL_PEER_LOSS", "hang", 1);
+    return RunOnRank(worker, [](Rank& rank) {
+      ASSERT_EQ(rank.Form(), ncclSuccess);
+      float* const memory = rank.Allocate();
+      cudaEvent_t done = nullptr;
+      ASSERT_EQ(rank.cuda.EventCreate(&done), cudaSuccess);
+      rank.Signal(rank.worker.rank() == 0 ? "formed/0" : "formed/1");
+      if (rank.worker.rank() == 1) return rank.Await("never");
+      rank.Await("killed");
+      EXPECT_EQ(rank.AllReduce(memory, rank.one), ncclSuccess);
+      EXPECT_EQ(rank.cuda.EventRecord(done, rank.one), cudaSuccess);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+      ncclResult_t state = ncclSuccess;
+      while (std::chrono::steady_clock::now() < end) {
+        ASSERT_EQ(rank.cuda.EventQuery(done), cudaErrorNotReady);
+        rank.nccl.CommGetAsyncError(rank.communicator, &state);
+        ASSERT_EQ(state, ncclSuccess);
+      }
+      EXPECT_EQ(rank.nccl.CommAbort(rank.communicator), ncclSuccess);
+      EXPECT_EQ(rank.cuda.StreamSynchronize(rank.one), cudaSuccess);
+    });
+  });
+  for (const char* const formed : {"formed/0", "formed/1"}) {
+    ASSERT_OK(workers.observer().Get(formed, kLong));
+  }
+  workers.Signal(1, SIGKILL);
+  EXPECT_EQ(workers.Wait(1), 128 + SIGKILL);
+  ASSERT_OK(workers.observer().Set("killed", ""));
+  EXPECT_EQ(workers.Wait(0), 0);
+}
+
+TEST(LostRankTest, CudaIsUsedAfterAFork) {
+  RunRanks(1, [](Rank& rank) {
+    testing::ForkedWorkers children(1);
+    children.Start([&](Worker&) {
+      int device = 0;
+      return rank.cuda.GetDevice(&device) == cudaErrorInitializationError ? 0 : 1;
+    });
+    EXPECT_EQ(children.Wait(0), 0);
+  });
+}
+
+}  // namespace
+}  // namespace cadre::pretend_gpu
+
+#else
+
+TEST(LostRankTest, NeedsNcclsHeader) { GTEST_SKIP() << cadre::nccl::NcclUnavailable(); }
 
 #endif  // CADRE_WITH_NCCL

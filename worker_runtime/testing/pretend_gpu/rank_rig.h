@@ -1,4 +1,4 @@
-// One rank of a test of the pretend GPU, as a process of its own. Only where NCCL's header is.
+// Runs one rank of a test of the pretend GPU as a process. Compiled only where NCCL's header is.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_RANK_RIG_H_
 #define CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_RANK_RIG_H_
 
@@ -15,7 +15,6 @@
 
 #include "base/status_matchers.h"
 #include "worker_runtime/cuda/cuda_api.h"
-#include "worker_runtime/nccl/nccl_library.h"
 #include "worker_runtime/testing/forked_workers.h"
 
 namespace cadre::pretend_gpu {
@@ -23,7 +22,7 @@ namespace cadre::pretend_gpu {
 inline constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 inline constexpr size_t kCount = 8;
 
-// One rank's side of a test: GPU `rank`, two streams, and a communicator where it is formed.
+// One rank's side of a test: GPU `rank`, two streams, and, after Form(), a communicator.
 class Rank {
  public:
   explicit Rank(Worker& worker)
@@ -54,7 +53,7 @@ class Rank {
     EXPECT_EQ(cuda.Malloc(&memory, count * sizeof(float)), cudaSuccess);
     return static_cast<float*>(memory);
   }
-  // All elements, through a stream that comes after `stream` has done all that it was given.
+  // Copies all elements to the host in the order of `stream`.
   std::vector<float> Read(const float* memory, cudaStream_t stream) {
     std::vector<float> values(kCount);
     cuda.MemcpyAsync(values.data(), memory, kCount * sizeof(float), cudaMemcpyDeviceToHost, stream);
@@ -63,7 +62,7 @@ class Rank {
   ncclResult_t AllReduce(float* memory, cudaStream_t stream) {
     return nccl.AllReduce(memory, memory, kCount, ncclFloat32, ncclSum, communicator, stream);
   }
-  // What the communicator says once it says something.
+  // Waits until the communicator has an asynchronous error, and returns it.
   ncclResult_t WaitForError() {
     ncclResult_t result = ncclSuccess;
     while (result == ncclSuccess || result == ncclInProgress) {
@@ -100,7 +99,7 @@ inline void RunRanks(int ranks, const Body& body) {
   EXPECT_EQ(workers.WaitForAll(), 0);
 }
 
-// With a communicator of two ranks.
+// Runs `body` on two ranks that have formed a communicator.
 inline void RunPair(const Body& body) {
   RunRanks(2, [&](Rank& rank) {
     ASSERT_EQ(rank.Form(), ncclSuccess);

@@ -2,7 +2,7 @@
 
 #ifdef CADRE_HAVE_NCCL_HEADERS
 
-#include "worker_runtime/testing/pretend_gpu/mistakes.h"
+#include "worker_runtime/testing/pretend_gpu/memory.h"
 
 namespace cadre::pretend_gpu {
 namespace {

@@ -1,4 +1,4 @@
-// Errors of the pretend NCCL's calls, in words. Only where NCCL's header is.
+// Error texts of the pretend NCCL's calls. Compiled only where NCCL's header is.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_REFUSAL_H_
 #define CADRE_WORKER_RUNTIME_TESTING_PRETEND_GPU_REFUSAL_H_
 
@@ -9,9 +9,9 @@
 
 namespace cadre::pretend_gpu {
 
-// Keeps `text` for ncclGetLastError() on this thread; gives `result` back.
+// Keeps `text` for ncclGetLastError() on this thread; returns `result`.
 ncclResult_t Refuse(ncclResult_t result, const std::string& text);
-// The same, for what a real NCCL leaves undefined: it is a mistake of the program's as well.
+// Like Refuse(), for errors whose effect a real NCCL leaves undefined: it reports a mistake too.
 ncclResult_t RefuseMistake(ncclResult_t result, const std::string& text);
 const std::string& LastRefusal();
 

@@ -9,22 +9,23 @@
 #include "ATen/core/Generator.h"
 #include "cadre/torch/autocast.h"
 #include "cadre/torch/device_stream.h"
-#include "cadre/torch/recomputation.h"
 #include "torch/csrc/autograd/autograd.h"
 #include "torch/csrc/autograd/engine.h"
 #include "torch/csrc/autograd/function.h"
 #include "torch/csrc/autograd/saved_variable.h"
 #include "torch/csrc/autograd/variable.h"
+#include "worker_runtime/torch/recomputation.h"
 
 namespace cadre::nn::internal {
 namespace {
 
 using torch::autograd::Node;
 using torch::autograd::variable_list;
-// A pointer of libtorch's own kind: std::shared_ptr until 2.10 or so, then c10's.
+// The pointer type of autograd nodes: std::shared_ptr until about 2.10, then c10's intrusive
+// pointer.
 using NodePointer = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));
 
-// Undefined: libtorch knows of none.
+// Returns an undefined generator if libtorch has none for the device.
 at::Generator GeneratorOf(torch::Device device) {
   try {
     return at::globalContext().defaultGenerator(device);
@@ -33,7 +34,7 @@ at::Generator GeneratorOf(torch::Device device) {
   }
 }
 
-// Of the generators of the host and of devices.
+// The random states of the host's generator and of devices' generators.
 class RandomState {
  public:
   explicit RandomState(std::vector<torch::Device> devices) {
@@ -56,7 +57,7 @@ class RandomState {
   std::vector<std::pair<at::Generator, torch::Tensor>> states_;
 };
 
-// While it lives, the generators go on from `state`.
+// Makes the generators continue from `state` while the object lives.
 class RandomFrom {
  public:
   RandomFrom(const std::optional<RandomState>& state, const std::vector<torch::Device>& devices) {
@@ -74,8 +75,8 @@ class RandomFrom {
   std::optional<RandomState> before_;
 };
 
-// While it lives, the buffers have other memory with the same values. They are not written back,
-// since autograd would take that for a change of what it has saved.
+// Gives the buffers other memory with the same values while the object lives. The values are not
+// copied back, since autograd would take that for a change of tensors that it has saved.
 class BuffersAside {
  public:
   explicit BuffersAside(const std::vector<torch::Tensor>& buffers) {
@@ -85,7 +86,7 @@ class BuffersAside {
     }
   }
   ~BuffersAside() {
-    // Backwards, since one buffer may be in several modules.
+    // The order is reversed because one buffer may be in several modules.
     for (auto one = before_.rbegin(); one != before_.rend(); ++one) {
       one->first.set_data(one->second);
     }
@@ -97,7 +98,7 @@ class BuffersAside {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> before_;
 };
 
-// One that is kept for the second run.
+// An input that is kept for the second run.
 class KeptInput {
  public:
   KeptInput(const torch::Tensor& input, bool offload) {
@@ -112,7 +113,7 @@ class KeptInput {
     host_.copy_(input.detach(), /*non_blocking=*/true);
   }
 
-  // With a graph of its own.
+  // Returns the input as a leaf of a new graph.
   torch::Tensor Detached() const {
     torch::Tensor input = device_ ? host_.to(*device_, /*non_blocking=*/true) : saved_.unpack();
     return input.defined() ? input.detach().set_requires_grad(requires_grad_) : input;
@@ -143,7 +144,7 @@ std::vector<torch::Device> DevicesOf(const std::vector<torch::Tensor>& tensors) 
   return devices;
 }
 
-// One call, in the graph.
+// The autograd node of one checkpointed call.
 class CheckpointNode : public Node {
  public:
   CheckpointNode(TensorFunction function, std::vector<torch::Tensor> inputs,
@@ -177,7 +178,8 @@ class CheckpointNode : public Node {
 
   std::vector<torch::Tensor> FirstRun(const std::vector<torch::Tensor>& inputs) {
     const torch::NoGradGuard no_grad;
-    // Copies that are made without a graph would be used by others who need one.
+    // Autocast's cache is off: its copies would be made without a graph, and later operators that
+    // need one would use them.
     const Autocast without_copies(torch::kCPU,
                                   {host_autocast_.enabled, host_autocast_.type, /*cache=*/false});
     std::vector<torch::Tensor> outputs = function_(inputs);
@@ -193,7 +195,7 @@ class CheckpointNode : public Node {
                 "backward(inputs)) are not possible: call backward() without inputs");
     std::vector<torch::Tensor> inputs;
     for (const KeptInput& kept : kept_) inputs.push_back(kept.Detached());
-    // Also for the backward pass, which may use them.
+    // The buffers also stay aside during the backward pass, which may use them.
     const BuffersAside aside(buffers_);
     const std::vector<torch::Tensor> outputs = SecondRun(inputs);
     variable_list roots, of_roots;
@@ -241,7 +243,7 @@ class CheckpointNode : public Node {
   std::vector<torch::Tensor> buffers_;
   std::vector<KeptInput> kept_;
   bool released_ = false;
-  // What the first run returned.
+  // Describes the outputs of the first run.
   std::vector<std::string> outputs_;
 };
 
@@ -249,7 +251,7 @@ template <typename Pointer, typename Made, typename... Args>
 std::pair<Pointer, Made*> MakeNode(Args&&... args) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
     auto* const made = new Made(std::forward<Args>(args)...);
-    // Found by the argument's namespace, where there is one.
+    // deleteNode() is found by argument-dependent lookup, in the releases that have it.
     return {Pointer(made, [](auto* node) { deleteNode(node); }), made};
   } else {
     auto made = c10::make_intrusive<Made>(std::forward<Args>(args)...);
@@ -271,7 +273,7 @@ std::vector<torch::Tensor> RunCheckpointed(TensorFunction function,
       node->add_input_metadata(Node::undefined_input());
       continue;
     }
-    // One of the inputs may be returned as it is.
+    // The function may return one of its inputs unchanged.
     output = output.detach();
     if (output.is_floating_point() || output.is_complex()) {
       torch::autograd::create_gradient_edge(output, pointer);

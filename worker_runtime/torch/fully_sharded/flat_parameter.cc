@@ -1,4 +1,4 @@
-#include "cadre/torch/fully_sharded/flat_parameter.h"
+#include "worker_runtime/torch/fully_sharded/flat_parameter.h"
 
 #include <algorithm>
 #include <sstream>
@@ -15,7 +15,8 @@
 namespace cadre::nn {
 namespace {
 
-// As libtorch's own allocations, so that kernels find the same alignment as without sharding.
+// The alignment of libtorch's own allocations, so that kernels see the same one as without
+// sharding.
 constexpr int64_t kAlignmentBytes = 64;
 
 int64_t RoundUp(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
@@ -109,7 +110,7 @@ void FlatParameter::Take(size_t member) {
   Empty(from);
 }
 
-// On the current stream.
+// Allocates on the current stream.
 void FlatParameter::Allocate() {
   c10::StorageImpl* const storage = flat_.storage().unsafeGetStorageImpl();
   c10::Allocator* allocator = storage->allocator();
@@ -125,7 +126,7 @@ Status FlatParameter::Await(const RankRoute& ranks, const std::shared_ptr<Work>&
 Status FlatParameter::StartGather() {
   const torch::NoGradGuard no_grad;
   const RankRoute& ranks = route_.parts;
-  // Behind the optimizer's step, and behind what used the memory before.
+  // The gather runs after the optimizer's step and after earlier uses of the memory.
   if (const auto current = ranks.stream->Current()) ranks.stream->WaitFor(*current);
   const DeviceStream::Scope on(*ranks.stream);
   const bool here = ranks.alone() || !through_host(ranks);
@@ -145,7 +146,7 @@ Status FlatParameter::StartGather() {
   gather_ = ranks.communicator().AllGather(BufferOfFlat(sent_),
                                            BufferOfFlat(received_.defined() ? received_ : flat_));
   if (ranks.device == nullptr) return OkStatus();
-  // On a device the order of the stream is enough.
+  // On a device the stream's order is enough; the host does not wait.
   route_.under_way->push_back(std::exchange(gather_, nullptr));
   there_ = ranks.stream->Here();
   sent_ = torch::Tensor();
@@ -169,7 +170,7 @@ Status FlatParameter::FinishGather() {
     }
     sent_ = torch::Tensor();
   }
-  // Not for what the stream was given since, the reduction of the unit before.
+  // The wait is not for later work of the stream, such as the reduction of the previous unit.
   if (const auto current = stream.Current()) there_.Block(*current);
   return status;
 }
@@ -186,13 +187,13 @@ void FlatParameter::GatherNothing() {
 
 void FlatParameter::Show() {
   if (std::exchange(shown_, true)) return;
-  // No use of the parameters that somebody who looks at operators is to see.
+  // Tools that record operators should not see this as a use of the parameters.
   const at::DisableRecordFunctionGuard unseen;
   for (size_t m = 0; m < members_.size(); ++m) members_[m].tensor.set_data(views_[m]);
 }
 
 Status FlatParameter::Free() {
-  // Nobody may write to memory that was given back.
+  // No gather may write to memory that is about to be freed.
   const Status status = gather_ == nullptr ? OkStatus() : FinishGather();
   if (std::exchange(shown_, false)) {
     for (const FlatMember& member : members_) Empty(member);
@@ -204,7 +205,7 @@ Status FlatParameter::Free() {
 
 void FlatParameter::GiveBack() {
   if (!std::exchange(allocated_, false)) return;
-  // Given back in the order of the stream that it came from, after what uses it.
+  // The memory is freed in the order of the stream that allocated it, after its last use.
   DeviceStream& stream = *route_.parts.stream;
   if (const auto current = stream.Current()) stream.WaitFor(*current);
   SetMemory(flat_, c10::DataPtr(nullptr, flat_.device()), 0);
@@ -254,7 +255,7 @@ Status FlatParameter::StartReduce() {
   torch::Tensor whole;
   const Status packed = PackGradients(&whole);
   if (!packed.ok()) return packed;
-  // Of all ranks: the replicas only add up.
+  // The average is over all ranks: the replicas only add up.
   const int replicas = route_.replicas.alone() ? 1 : route_.replicas.host->size();
   if (ranks.alone()) {
     if (replicas > 1) whole.mul_(1.0 / replicas);
@@ -268,7 +269,7 @@ Status FlatParameter::StartReduce() {
       ranks.communicator().ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own), average);
   if (ranks.device != nullptr) {
     route_.under_way->push_back(std::exchange(work, nullptr));
-    // What is freed is not used again before the stream has come there.
+    // Freed memory is not reused before the stream has reached this point.
     whole = torch::Tensor();
   }
   reductions_.push_back({std::move(whole), std::move(own), std::move(work)});
@@ -304,7 +305,7 @@ Status FlatParameter::ReduceAcross() {
     }
   }
   if (offloads() && !own.device().is_cpu()) {
-    // While the backward pass goes on, and then its memory is free again.
+    // The copy runs beside the backward pass, and then the device memory is free again.
     const DeviceStream::Scope on(last_stream());
     const torch::Tensor there = EmptyPinned(own.device(), own.sizes(), types_.kept);
     own = there.copy_(own.to(types_.kept), /*non_blocking=*/true);
@@ -329,7 +330,7 @@ Status FlatParameter::FinishReduce() {
   }
   if (reduction.offloading) stream.Synchronize();
   if (!offloads()) {
-    // The optimizer's stream uses what this one made.
+    // The optimizer's stream uses memory that this stream allocated.
     stream.CurrentWaits();
     stream.CurrentUses(reduction.own);
   }

@@ -1,4 +1,5 @@
-// Training of a model of several units, fully sharded and as DataParallel does it.
+// Trains a model of several units with FullySharded and with DataParallel, and compares the
+// results.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_FULLY_SHARDED_TRAINING_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_FULLY_SHARDED_TRAINING_FOR_TEST_H_
 
@@ -29,7 +30,7 @@ class FullyShardedTraining : public ShardedTraining {
     return net;
   }
 
-  // One step's passes of a model of either kind, which has forward(), Finish() and NoSync.
+  // Runs the passes of one step. Both kinds of model have forward(), Finish() and NoSync.
   template <typename AnyModel>
   static void OnePass(Communicator& communicator, AnyModel& model, int step) {
     model.forward(Input(communicator, step)).pow(2).mean().backward();
@@ -39,7 +40,7 @@ class FullyShardedTraining : public ShardedTraining {
     OnePass(communicator, model, step);
   };
 
-  // A rank's parameters after some steps of its model, whole.
+  // Returns one rank's full (unsharded) parameters after `steps` steps.
   template <typename Passes>
   static std::vector<torch::Tensor> Trained(Communicator& communicator, Model& model, int steps,
                                             const Passes& passes, double max_norm = 0) {
@@ -57,8 +58,8 @@ class FullyShardedTraining : public ShardedTraining {
     return ParametersOf(model.module());
   }
 
-  // Each rank's parameters after some steps, whole. With a `local_size` that is not 0 so many ranks
-  // have a replica.
+  // Returns each rank's full parameters after `steps` steps. If `local_size` is not 0, every
+  // `local_size` ranks hold one replica (hybrid sharding).
   template <typename Passes>
   static RanksValues Sharded(int ranks, int steps, const Passes& passes,
                              const FullyShardedOptions& options, double max_norm = 0,
@@ -102,8 +103,9 @@ class FullyShardedTraining : public ShardedTraining {
     ExpectClose(ours, Unsharded(ranks, steps, passes, max_norm), ranks <= 2 && max_norm == 0);
   }
 
-  // What a rank has of parameters, gradients and Adam's state after some steps: (4 + 4 + 8) bytes
-  // for each parameter in float32, over the ranks that share one replica out.
+  // Checks how many bytes a rank holds of parameters, gradients and Adam's state after some steps:
+  // (4 + 4 + 8) bytes for each float32 parameter, divided by the number of ranks that share a
+  // replica.
   static void ExpectAPartOnEachRank(int ranks, int local_size) {
     const int parts = local_size == 0 ? ranks : local_size;
     OnEachRank(ranks, [&](Communicator& communicator) {
@@ -138,7 +140,7 @@ class FullyShardedTraining : public ShardedTraining {
       const double part = 4 * static_cast<double>(all) / parts;
       EXPECT_GE(here, part);
       EXPECT_LE(here, 1.1 * part);
-      // Of all ranks' devices.
+      // LiveBytes() counts the devices of all ranks.
       barrier();
       if (where() != Where::kHost) {
         EXPECT_LE(pretend::LiveBytes() - before, 1.1 * part * ranks);

@@ -1,29 +1,39 @@
-#include "cadre/torch/fully_sharded/fully_sharded_units.h"
+#include "worker_runtime/torch/fully_sharded/fully_sharded_units.h"
 
+#include <algorithm>
+#include <exception>
+#include <limits>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "cadre/parameter.h"
 #include "cadre/same_options.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded/fully_sharded_unit.h"
-#include "cadre/torch/fully_sharded/meta_initialization.h"
-#include "cadre/torch/guarded.h"
+#include "cadre/torch/fully_sharded.h"
 #include "cadre/torch/hybrid_sharding.h"
+#include "cadre/torch/sharded_unit.h"
 #include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/device_links.h"
+#include "worker_runtime/torch/fully_sharded/meta_initialization.h"
+#include "worker_runtime/torch/fully_sharded/shard_links.h"
+#include "worker_runtime/torch/guarded.h"
+#include "worker_runtime/torch/recomputation.h"
 
 namespace cadre::nn {
 namespace {
 
-// Whether a parameter's or a module's name is within the module `outer`; all are within the root.
+// Whether the name of a parameter or module is inside the module `outer`; all are inside the root.
 bool IsWithin(const std::string& name, const std::string& outer) {
   return outer.empty() || name == outer || name.rfind(outer + ".", 0) == 0;
 }
 
-// Rank 0's values of these, where that is wanted.
+// Broadcasts rank 0's values of these, if the options ask for it.
 Status FromFirstRank(ShardLinks& links, const FullyShardedOptions& options,
                      const std::vector<FlatMember>& members) {
   if (!options.broadcast_parameters) return OkStatus();
@@ -36,13 +46,14 @@ Status FromFirstRank(ShardLinks& links, const FullyShardedOptions& options,
   }));
   for (size_t i = 0; i < members.size(); ++i) {
     const torch::Tensor ours = members[i].tensor.detach();
-    // Those with gaps were copied.
+    // Tensors with gaps were sent as a dense copy.
     if (ours.data_ptr() != first[i].tensor.data_ptr()) ours.copy_(first[i].tensor);
   }
   return OkStatus();
 }
 
-// One flat parameter for each type, and for what is trained and what is not; none has values yet.
+// Makes one flat parameter for each type, separately for trained and frozen ones; none has values
+// yet.
 std::vector<std::unique_ptr<FlatParameter>> FlatsOf(std::vector<FlatMember> parameters,
                                                     const FullyShardedOptions& options,
                                                     const torch::Device& device,
@@ -86,13 +97,15 @@ FullyShardedUnits::FullyShardedUnits(std::shared_ptr<torch::nn::Module> module,
                                      Communicator& communicator, FullyShardedOptions options)
     : module_(std::move(module)),
       options_(std::move(options)),
-      links_(communicator, options_.replicas, options_.timeout),
-      reductions_(links_.route()) {}
+      links_(std::make_unique<ShardLinks>(communicator, options_.replicas, options_.timeout)),
+      order_(std::make_unique<UnitOrder>()),
+      reductions_(std::make_unique<PendingReductions>(links_->route())) {}
 
 FullyShardedUnits::~FullyShardedUnits() {
-  // Devices' communicators would take with them what the other ranks wait for.
-  if (!reductions_.empty()) links_.AbortOnHost();
-  links_.AwaitDevices();
+  // Only communicators of the host are aborted: aborting those of devices would cancel reductions
+  // that other ranks wait for.
+  if (!reductions_->empty()) links_->AbortOnHost();
+  links_->AwaitDevices();
 }
 
 Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
@@ -100,7 +113,7 @@ Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
     Communicator& communicator, FullyShardedOptions options) {
   std::unique_ptr<FullyShardedUnits> result(
       new FullyShardedUnits(std::move(module), communicator, std::move(options)));
-  // The others wait for this rank's parameters.
+  // The other ranks wait for this rank's parameters.
   CADRE_RETURN_IF_ERROR(result->Fail(Guarded("sharding of a model", [&]() -> Status {
     if (result->module_ == nullptr) {
       return InvalidArgumentError(result->Mine() + "the module that is to be sharded is null");
@@ -113,12 +126,14 @@ Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
   return result;
 }
 
+const ShardRoute& FullyShardedUnits::route() const { return links_->route(); }
+
 std::string FullyShardedUnits::Mine() const { return RankName(route()) + ": "; }
 
 Status FullyShardedUnits::Fail(const Status& status) {
   if (status.ok() || !failure_.ok()) return failure_;
   failure_ = status;
-  links_.Abort();
+  links_->Abort();
   return failure_;
 }
 
@@ -129,7 +144,7 @@ Status FullyShardedUnits::AddUnits(const std::vector<std::string>& names) {
     if (wanted.insert(name).second) continue;
     return InvalidArgumentError(Mine() + "the units name '" + name + "' twice");
   }
-  // In the model's order, in whatever order they are named.
+  // Units are in the model's order, whatever the order of the names.
   for (const auto& item : module_->named_modules()) {
     if (item.key().empty() || wanted.erase(item.key()) == 0) continue;
     const auto index = static_cast<int32_t>(units_.size());
@@ -209,7 +224,7 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
       unit_of[member.tensor.unsafeGetTensorImpl()] = unit.get();
     }
   }
-  // In the module's order, which does not depend on the units. Each once.
+  // Each parameter comes once, in the module's order, which does not depend on the units.
   for (const auto& item : module_->named_parameters()) {
     const torch::Tensor& tensor = item.value();
     const auto found = unit_of.find(tensor.unsafeGetTensorImpl());
@@ -241,7 +256,7 @@ Status FullyShardedUnits::Begin() {
   }
   CADRE_RETURN_IF_ERROR(fit);
   CADRE_RETURN_IF_ERROR(CheckSameOnAllRanks());
-  CADRE_RETURN_IF_ERROR(links_.Connect(device_, options_.connect_device));
+  CADRE_RETURN_IF_ERROR(links_->Connect(device_, options_.connect_device));
   const torch::NoGradGuard no_grad;
   if (on_meta_) {
     CADRE_RETURN_IF_ERROR(Initialize());
@@ -250,9 +265,9 @@ Status FullyShardedUnits::Begin() {
     for (const auto& unit : units_) {
       all.insert(all.end(), unit->parameters.begin(), unit->parameters.end());
     }
-    CADRE_RETURN_IF_ERROR(FromFirstRank(links_, options_, all));
+    CADRE_RETURN_IF_ERROR(FromFirstRank(*links_, options_, all));
     all.clear();
-    // One unit after the other, so that only one is there twice.
+    // Units are sharded one after the other, so that only one is held twice at a time.
     for (const auto& unit : units_) {
       unit->flats = FlatsOf(std::move(unit->parameters), options_, device_, route());
       for (const auto& flat : unit->flats) {
@@ -261,7 +276,7 @@ Status FullyShardedUnits::Begin() {
     }
   }
   if (!options_.broadcast_parameters) return OkStatus();
-  return links_.FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
+  return links_->FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
     return BroadcastBuffers(ranks, *module_, options_.timeout, links);
   });
 }
@@ -269,7 +284,7 @@ Status FullyShardedUnits::Begin() {
 Status FullyShardedUnits::Initialize() {
   MetaInitialization initialization(Mine(), device_, options_.initialize,
                                     [&](const std::vector<FlatMember>& members) {
-                                      return FromFirstRank(links_, options_, members);
+                                      return FromFirstRank(*links_, options_, members);
                                     });
   for (const auto& unit : units_) {
     unit->flats = FlatsOf(std::move(unit->parameters), options_, device_, route());
@@ -292,8 +307,8 @@ Status FullyShardedUnits::Finish() {
   CADRE_RETURN_IF_ERROR(failure_);
   CADRE_RETURN_IF_ERROR(Fail(EndWatch()));
   CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&]() -> Status {
-    CADRE_RETURN_IF_ERROR(reductions_.Finish());
-    return links_.CheckHealth();
+    CADRE_RETURN_IF_ERROR(reductions_->Finish());
+    return links_->CheckHealth();
   })));
   if (std::exchange(backward_ended_, false)) return OkStatus();
   return FailedPreconditionError(
@@ -303,12 +318,399 @@ Status FullyShardedUnits::Finish() {
 }
 
 void FullyShardedUnits::EndReductions() {
-  if (reductions_.empty() || !failure_.ok()) return;
-  (void)Fail(Guarded("gradients of a sharded model", [&] { return reductions_.Finish(); }));
+  if (reductions_->empty() || !failure_.ok()) return;
+  (void)Fail(Guarded("gradients of a sharded model", [&] { return reductions_->Finish(); }));
 }
 
 bool FullyShardedUnits::TakeAveraged() {
-  return reductions_.empty() && std::exchange(averaged_, false);
+  return reductions_->empty() && std::exchange(averaged_, false);
+}
+
+// What FullyShardedUnits does during a model's forward and backward passes.
+
+namespace {
+
+ParameterWatch::Names NamesIn(const std::vector<FlatParameter*>& flats) {
+  ParameterWatch::Names names;
+  for (const FlatParameter* const flat : flats) {
+    for (const FlatMember& member : flat->members()) {
+      if (member.count > 0) names.emplace(member.tensor.unsafeGetTensorImpl(), member.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+void FullyShardedUnits::BeginPass() {
+  // Values that a forward pass without a backward pass left may predate the optimizer's last step.
+  for (const auto& unit : units_) {
+    Release(*unit);
+    // It is still set if the last backward pass ended with an exception.
+    unit->in_backward = false;
+  }
+  end_queued_ = false;
+  last_ = nullptr;
+  order_->Begin();
+  pass_synchronized_ = synchronize_;
+  (void)Fail(links_->CheckHealth());
+  (void)Fail(EndWatch());
+  // The watch covers the first pass and its loss alone, since it takes time; models that use a
+  // parameter outside its unit tend to do so from the beginning.
+  if (!std::exchange(watched_, true)) watch_ = std::make_unique<ParameterWatch>(NamesIn(flats()));
+  if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
+      torch::GradMode::is_enabled() && failure_.ok()) {
+    (void)Fail(links_->FromFirstRank([&](Communicator& ranks, DeviceLinks* links) {
+      return BroadcastBuffers(ranks, *module_, options_.timeout, links);
+    }));
+  }
+}
+
+Status FullyShardedUnits::EndWatch() {
+  const std::unique_ptr<ParameterWatch> watch = std::exchange(watch_, nullptr);
+  if (watch == nullptr || watch->found().empty()) return OkStatus();
+  return InvalidArgumentError(Mine() + "parameter '" + watch->found() +
+                              "' was used outside its unit, where it is empty: call the unit by "
+                              "CallUnit(), or do not name it as one");
+}
+
+void FullyShardedUnits::BeforeForward(Unit& unit) {
+  (void)Fail(Guarded("forward pass of a sharded model", [&] {
+    if (unit.root() && unit.calls == 0) BeginPass();
+    ++unit.calls;
+    if (IsRecomputing()) {
+      // This call is part of a backward pass (a recomputation), whose order differs.
+      if (torch::GradMode::is_enabled()) BeforeBackward(unit);
+      Require(unit);
+      return OkStatus();
+    }
+    if (last_ != nullptr && last_ != &unit) last_->next_forward = &unit;
+    last_ = &unit;
+    order_->Add(unit.index);
+    Require(unit);
+    Prefetch(unit.next_forward);
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::AfterForward(Unit& unit) {
+  (void)Fail(Guarded("forward pass of a sharded model", [&]() -> Status {
+    if (--unit.calls > 0) return OkStatus();
+    const bool with_backward = torch::GradMode::is_enabled();
+    if (IsRecomputing()) {
+      // The unit's own backward pass follows, or that of a part that will be recomputed again.
+      if (!unit.in_backward) Release(unit);
+      return OkStatus();
+    }
+    // The unit that ran last stays gathered, because the backward pass begins with it.
+    const bool needed_next = unit.next_forward == nullptr && units_.front()->next_backward == &unit;
+    const bool stays = unit.root() || needed_next || !options_.reshard_after_forward;
+    if (!with_backward || !stays) Release(unit);
+    if (!unit.root()) return OkStatus();
+    last_ = nullptr;
+    // The loss may use a parameter, too.
+    const bool found = watch_ != nullptr && !watch_->found().empty();
+    if (found || !with_backward) CADRE_RETURN_IF_ERROR(EndWatch());
+    for (const auto& other : units_) {
+      // Units that were prefetched in vain, since the pass took another order.
+      if (!with_backward || other->state == Unit::State::kOnItsWay) Release(*other);
+    }
+    // An exception of the module takes precedence over errors that follow from it.
+    if (std::uncaught_exceptions() > 0 || !failure_.ok()) return OkStatus();
+    const Status same = order_->Check(route());
+    if (same.code() != StatusCode::kInvalidArgument) return same;
+    return InvalidArgumentError(Mine() + same.message());
+  }));
+}
+
+torch::Tensor FullyShardedUnits::Enter(Unit& unit, const torch::Tensor& input) {
+  // The root's gradients are complete when the backward pass is.
+  if (unit.root() || !torch::GradMode::is_enabled() || !input.defined() || !input.requires_grad()) {
+    return input;
+  }
+  // view_as() adds an autograd node: it runs after all nodes of the unit, which are younger, and
+  // before the node that made the input.
+  const torch::Tensor entered = input.view_as(input);
+  const auto awaited = std::make_shared<AwaitedInput>(unit.inputs);
+  entered.register_hook([this, &unit, awaited](const torch::Tensor&) {
+    awaited->Arrived();
+    AfterBackward(unit);
+  });
+  return entered;
+}
+
+void FullyShardedUnits::Leave(Unit& unit, const torch::Tensor& output) {
+  if (!output.defined() || !output.requires_grad()) return;
+  output.register_hook([this, &unit](const torch::Tensor&) { BeforeBackward(unit); });
+}
+
+void FullyShardedUnits::BeforeBackward(Unit& unit) {
+  (void)Fail(Guarded("backward pass of a sharded model", [&] {
+    if (!std::exchange(end_queued_, true)) {
+      AtBackwardEnd([this] { OnBackwardEnd(); });
+    }
+    if (!std::exchange(unit.in_backward, true)) {
+      if (last_ != nullptr && last_ != &unit) last_->next_backward = &unit;
+      last_ = &unit;
+    }
+    Require(unit);
+    Prefetch(unit.next_backward);
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::AfterBackward(Unit& unit) {
+  (void)Fail(Guarded("backward pass of a sharded model", [&] {
+    if (*unit.inputs > 0 || !unit.in_backward) return OkStatus();
+    unit.in_backward = false;
+    Reduce(unit);
+    Release(unit);
+    return OkStatus();
+  }));
+}
+
+// Reduces gradients that are complete only now: the root's, those of units whose inputs need no
+// gradient, and late ones.
+void FullyShardedUnits::OnBackwardEnd() {
+  end_queued_ = false;
+  backward_ended_ = true;
+  (void)Fail(Guarded("end of the backward pass of a sharded model", [&] {
+    for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
+      if (std::exchange((*unit)->in_backward, false) || (*unit)->has_gradients()) Reduce(**unit);
+      Release(**unit);
+      (*unit)->inputs = std::make_shared<std::atomic<int>>(0);
+    }
+    last_ = nullptr;
+    if (pass_synchronized_) averaged_ = true;
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::Start(Unit& unit) {
+  unit.state = Unit::State::kOnItsWay;
+  gathered_bytes_ += unit.gathered_bytes();
+  most_gathered_bytes_ = std::max(most_gathered_bytes_, gathered_bytes_);
+  for (const auto& flat : unit.flats) {
+    if (failure_.ok()) (void)Fail(flat->StartGather());
+  }
+}
+
+void FullyShardedUnits::Require(Unit& unit) {
+  if (unit.state == Unit::State::kThere) return;
+  if (unit.state == Unit::State::kSharded) Start(unit);
+  unit.state = Unit::State::kThere;
+  for (const auto& flat : unit.flats) {
+    (void)Fail(flat->FinishGather());
+    if (!failure_.ok()) flat->GatherNothing();
+    flat->Show();
+  }
+}
+
+void FullyShardedUnits::Prefetch(Unit* unit) {
+  if (unit == nullptr || unit->state != Unit::State::kSharded) return;
+  const size_t room =
+      options_.most_gathered_bytes - std::min(options_.most_gathered_bytes, gathered_bytes_);
+  if (unit->gathered_bytes() <= room) Start(*unit);
+}
+
+void FullyShardedUnits::Release(Unit& unit) {
+  if (unit.state == Unit::State::kSharded) return;
+  unit.state = Unit::State::kSharded;
+  gathered_bytes_ -= unit.gathered_bytes();
+  for (const auto& flat : unit.flats) (void)Fail(flat->Free());
+}
+
+void FullyShardedUnits::Reduce(Unit& unit) {
+  if (pass_synchronized_ && failure_.ok()) (void)Fail(reductions_->Start(unit.flats));
+}
+
+void FullyShardedUnits::AwaitCopies() {
+  if (options_.offload_to_host) route().parts.stream->Synchronize();
+}
+
+Status FullyShardedUnits::GatherAll() {
+  CADRE_RETURN_IF_ERROR(failure_);
+  return Fail(Guarded("gathering all parameters", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(EndWatch());
+    for (const auto& unit : units_) {
+      Release(*unit);
+      Require(*unit);
+      for (const auto& flat : unit->flats) {
+        if (failure_.ok()) (void)Fail(flat->ShowAsKept());
+      }
+    }
+    return failure_;
+  }));
+}
+
+Status FullyShardedUnits::ReleaseAll(bool keep) {
+  return Fail(Guarded("release of all parameters", [&] {
+    for (const auto& unit : units_) {
+      for (const auto& flat : unit->flats) {
+        if (keep && failure_.ok()) flat->KeepOwnPart();
+      }
+      Release(*unit);
+    }
+    if (failure_.ok()) AwaitCopies();
+    return failure_;
+  }));
+}
+
+namespace {
+
+Status Compare(const RankRoute& route, const char* other, std::chrono::nanoseconds timeout,
+               int64_t mine) {
+  if (route.alone()) return OkStatus();
+  std::vector<int64_t> all(static_cast<size_t>(route.host->size()));
+  Communicator& host = *route.host;
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(
+      host,
+      host.AllGather({&mine, 1, DataType::kInt64}, {all.data(), all.size(), DataType::kInt64}),
+      timeout));
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == mine) continue;
+    return InvalidArgumentError(std::string("its forward pass and that of ") + other + " " +
+                                std::to_string(i) +
+                                " ran the units in different orders, or not the same ones; all "
+                                "ranks must call the same units in the same order");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status UnitOrder::Check(const ShardRoute& route) {
+  if (pass_ == before_) return OkStatus();
+  before_ = pass_;
+  const Parameter order = {"order",
+                           {pass_.data(), pass_.size(), DataType::kInt32},
+                           {static_cast<int64_t>(pass_.size())}};
+  const auto mine = static_cast<int64_t>(Fingerprint({&order, 1}));
+  CADRE_RETURN_IF_ERROR(Compare(route.parts, "rank", route.timeout, mine));
+  return Compare(route.replicas, "replica", route.timeout, mine);
+}
+
+namespace {
+
+// Reductions on the host run among the ranks that hold parts and again among the replicas. If the
+// network is slower than the backward pass, the pass waits for them, so that memory is bounded. On
+// a device the order of the stream bounds it.
+constexpr size_t kReductionsInFlight = 2;
+
+}  // namespace
+
+Status PendingReductions::Start(const std::vector<std::unique_ptr<FlatParameter>>& flats) {
+  for (const auto& flat : flats) {
+    if (!flat->trained()) continue;
+    CADRE_RETURN_IF_ERROR(flat->StartReduce());
+    reducing_.push_back(flat.get());
+  }
+  if (reducing_.empty()) return OkStatus();
+  const RankRoute& last = route_.replicas.alone() ? route_.parts : route_.replicas;
+  const bool in_order = last.alone() || last.device != nullptr;
+  return AdvanceReductions(reducing_.front()->waits_before_across() ? kReductionsInFlight : 0,
+                           in_order ? std::numeric_limits<size_t>::max() : kReductionsInFlight);
+}
+
+Status PendingReductions::AdvanceReductions(size_t reducing, size_t across) {
+  while (reducing_.size() > reducing) {
+    FlatParameter* const oldest = reducing_.front();
+    CADRE_RETURN_IF_ERROR(oldest->ReduceAcross());
+    reducing_.pop_front();
+    across_.push_back(oldest);
+  }
+  while (across_.size() > across) {
+    CADRE_RETURN_IF_ERROR(across_.front()->FinishReduce());
+    across_.pop_front();
+  }
+  return OkStatus();
+}
+
+namespace {
+
+// One registry for the process, because a module does not know which unit it belongs to.
+struct Units {
+  std::mutex mutex;
+  std::map<const torch::nn::Module*, ShardedUnit*> of;
+};
+
+Units& AllUnits() {
+  static auto* const units = new Units;
+  return *units;
+}
+
+}  // namespace
+
+Status ShardedUnit::Announce() {
+  Units& units = AllUnits();
+  const std::lock_guard<std::mutex> lock(units.mutex);
+  if (units.of.emplace(module_, this).second) return OkStatus();
+  return FailedPreconditionError("the module is sharded already");
+}
+
+ShardedUnit::~ShardedUnit() {
+  Units& units = AllUnits();
+  const std::lock_guard<std::mutex> lock(units.mutex);
+  const auto at = units.of.find(module_);
+  if (at != units.of.end() && at->second == this) units.of.erase(at);
+}
+
+ShardedUnit* ShardedUnit::Of(const torch::nn::Module& module) {
+  Units& units = AllUnits();
+  const std::lock_guard<std::mutex> lock(units.mutex);
+  const auto at = units.of.find(&module);
+  return at == units.of.end() ? nullptr : at->second;
+}
+
+namespace {
+
+// RecordFunction::inputs() has an assertion that fails in a program built without NDEBUG, because
+// libtorch is built with it and does not set the member that is checked. So the member is read
+// directly, in the one way that C++ has: explicit instantiations may name private members.
+using Inputs = c10::ArrayRef<const c10::IValue> at::RecordFunction::*;
+struct InputsMember {
+  friend Inputs MemberOf(InputsMember);
+};
+template <Inputs member>
+struct Instantiated {
+  friend Inputs MemberOf(InputsMember) { return member; }
+};
+template struct Instantiated<&at::RecordFunction::inputs_>;
+
+// libtorch calls back a plain function, so the object is found through this.
+thread_local ParameterWatch* watch_of_this_thread = nullptr;
+
+}  // namespace
+
+ParameterWatch::ParameterWatch(Names names) : names_(std::move(names)) {
+  watch_of_this_thread = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OnOperator)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+ParameterWatch::~ParameterWatch() {
+  at::removeCallback(handle_);
+  watch_of_this_thread = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> ParameterWatch::OnOperator(const at::RecordFunction& call) {
+  ParameterWatch* const watch = watch_of_this_thread;
+  if (watch == nullptr) return nullptr;
+  for (const c10::IValue& input : call.*MemberOf(InputsMember())) {
+    if (input.isTensor()) {
+      watch->Check(input.toTensor());
+    } else if (input.isTensorList()) {
+      for (const torch::Tensor& one : input.toTensorVector()) watch->Check(one);
+    }
+  }
+  return nullptr;
+}
+
+void ParameterWatch::Check(const torch::Tensor& tensor) {
+  if (!found_.empty() || !tensor.defined() || tensor.numel() > 0) return;
+  const auto name = names_.find(tensor.unsafeGetTensorImpl());
+  if (name != names_.end()) found_ = name->second;
 }
 
 }  // namespace cadre::nn

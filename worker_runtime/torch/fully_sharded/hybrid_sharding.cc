@@ -4,13 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "cadre/result.h"
 #include "cadre/status_macros.h"
+#include "cadre/torch/device_stream.h"
 #include "cadre/wait_or_abort.h"
+#include "worker_runtime/torch/fully_sharded/shard_links.h"
 
 namespace cadre::nn {
 namespace {
 
-// A communicator as one of its ranks sees it; size 0: it has none.
+// A rank's place in a communicator; size 0 means that it has none.
 struct Place {
   int64_t rank = 0;
   int64_t size = 0;
@@ -73,7 +76,8 @@ Result<HybridGroups> SplitByNode(Communicator& world, int local_size,
 Status CheckGroupsFit(Communicator& shards, Communicator* replicas,
                       std::chrono::nanoseconds timeout) {
   const Place part = PlaceIn(&shards), replica = PlaceIn(replicas);
-  // Both before either is judged: who finds a difference aborts, and the others are to see theirs.
+  // Both are gathered before either is checked: a rank that finds a difference aborts, and the
+  // other ranks have to find theirs.
   CADRE_ASSIGN_OR_RETURN(const std::vector<Place> by_part, GatherPlaces(shards, replica, timeout));
   std::vector<Place> by_replica;
   if (replicas != nullptr) {
@@ -93,6 +97,59 @@ Status CheckGroupsFit(Communicator& shards, Communicator* replicas,
     }
   }
   return OkStatus();
+}
+
+ShardLinks::ShardLinks(Communicator& parts, Communicator* replicas,
+                       std::chrono::nanoseconds timeout) {
+  route_.parts.host = &parts;
+  route_.replicas.host = replicas;
+  route_.timeout = timeout;
+  route_.under_way = &under_way_;
+}
+
+Status ShardLinks::Connect(const torch::Device& device, const ConnectDevice& connect) {
+  const torch::Tensor there = torch::empty({0}, torch::TensorOptions(device));
+  const auto connected = [&](RankRoute* ranks, std::unique_ptr<DeviceLinks>* links) -> Status {
+    CADRE_ASSIGN_OR_RETURN(*links, DeviceLinks::Connect(*ranks->host, {there}, connect));
+    ranks->device = (*links)->CommunicatorOf(device);
+    ranks->stream = &(*links)->StreamOf(device);
+    return OkStatus();
+  };
+  CADRE_RETURN_IF_ERROR(connected(&route_.parts, &within_));
+  return route_.replicas.host == nullptr ? OkStatus() : connected(&route_.replicas, &across_);
+}
+
+Status ShardLinks::FromFirstRank(const std::function<Status(Communicator&, DeviceLinks*)>& copy) {
+  // One copy between the replicas is enough.
+  if (route_.replicas.host != nullptr && route_.parts.host->rank() == 0) {
+    CADRE_RETURN_IF_ERROR(copy(*route_.replicas.host, across_.get()));
+  }
+  return copy(*route_.parts.host, within_.get());
+}
+
+Status ShardLinks::CheckHealth() {
+  while (!under_way_.empty() && under_way_.front()->done()) {
+    CADRE_RETURN_IF_ERROR(under_way_.front()->Wait(std::chrono::nanoseconds(0)));
+    under_way_.pop_front();
+  }
+  return OkStatus();
+}
+
+void ShardLinks::Abort() {
+  for (const RankRoute& ranks : {route_.parts, route_.replicas}) {
+    if (ranks.host != nullptr) ranks.host->Abort();
+    if (ranks.device != nullptr) ranks.device->Abort();
+  }
+}
+
+void ShardLinks::AbortOnHost() {
+  for (const RankRoute& ranks : {route_.parts, route_.replicas}) {
+    if (ranks.host != nullptr && ranks.device == nullptr) ranks.host->Abort();
+  }
+}
+
+void ShardLinks::AwaitDevices() {
+  for (const auto& work : under_way_) (void)work->Wait(kLastDeviceWait);
 }
 
 }  // namespace cadre::nn

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <utility>
 
 #include "ATen/core/dispatch/Dispatcher.h"
-#include "cadre/torch/fully_sharded/meta_initialization.h"
+#include "cadre/status_macros.h"
 #include "torch/library.h"
 #include "torch/nn/functional/instancenorm.h"  // which its modules' header lacks
 #include "torch/nn/modules/activation.h"
@@ -17,19 +19,21 @@
 #include "torch/nn/modules/normalization.h"
 #include "torch/nn/modules/rnn.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/fully_sharded/meta_initialization.h"
+#include "worker_runtime/torch/guarded.h"
 
 namespace cadre::nn {
 namespace {
 
-// libtorch's key for what is initialized later, which nothing of its own uses.
+// libtorch's dispatch key for deferred initialization, which libtorch itself does not use.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
 bool IsTensor(const c10::IValue& value) {
   return value.isTensor() || value.isTensorList() || value.isOptionalTensorList();
 }
 
-// Of an operator that makes a tensor of nothing, the device becomes meta where none is given. What
-// it calls in turn is not looked at: its scratch tensors are its own.
+// An operator that makes a new tensor gets the device meta if none is given. Operators that it
+// calls in turn are not changed: their scratch tensors are their own.
 void MakeOnMeta(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);
   const auto& arguments = op.schema().arguments();
@@ -43,7 +47,7 @@ void MakeOnMeta(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
 }
 
-// Once in a process.
+// Registers the fallback once in a process.
 c10::DispatchKey Registered() {
   static const torch::Library* const library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
@@ -74,8 +78,8 @@ void GiveMemory(const torch::Tensor& tensor, const torch::Device& device) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor there =
       torch::empty(tensor.sizes(), tensor.options().device(device).requires_grad(false));
-  // set_data() refuses this, since backward passes could know the tensor as one on another device;
-  // there was none on the meta device.
+  // set_data() refuses this, since a backward pass could know the tensor as one on another device;
+  // on the meta device there was no backward pass.
   tensor.unsafeGetTensorImpl()->shallow_copy_from(there.getIntrusivePtr());
 }
 
@@ -104,6 +108,83 @@ bool ResetParameters(torch::nn::Module& module) {
 Status InitializeOn(torch::nn::Module& model, const torch::Device& device,
                     const InitializeModule& initialize) {
   return MetaInitialization("", device, initialize, nullptr).Run(model);
+}
+
+MetaInitialization::MetaInitialization(std::string who, const torch::Device& device,
+                                       InitializeModule initialize, FromFirstRank from_first_rank)
+    : who_(std::move(who)),
+      device_(device),
+      initialize_(std::move(initialize)),
+      from_first_rank_(std::move(from_first_rank)) {}
+
+void MetaInitialization::AddUnit(const torch::nn::Module& module,
+                                 const std::vector<FlatParameter*>& flats) {
+  units_[&module] = flats;
+}
+
+Status MetaInitialization::Visit(torch::nn::Module& module, const std::string& name) {
+  // A module that is registered in two places is made once.
+  if (!visited_.insert(&module).second) return OkStatus();
+  const auto unit = units_.find(&module);
+  if (unit != units_.end()) {
+    for (const FlatParameter* const flat : unit->second) {
+      for (const FlatMember& member : flat->members()) GiveMemory(member.tensor, device_);
+    }
+  }
+  for (const auto& child : module.named_children()) {
+    CADRE_RETURN_IF_ERROR(
+        Visit(*child.value(), name.empty() ? child.key() : name + "." + child.key()));
+  }
+  CADRE_RETURN_IF_ERROR(InitializeOwn(module, name));
+  return unit == units_.end() ? OkStatus() : Keep(unit->second);
+}
+
+Status MetaInitialization::InitializeOwn(torch::nn::Module& module, const std::string& name) {
+  const torch::NoGradGuard no_grad;
+  bool has_own = false;
+  // Parameters that another module has initialized and this one shares, such as tied weights.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> shared;
+  for (const torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
+    if (!parameter.defined()) continue;
+    if (initialized_.insert(parameter.unsafeGetTensorImpl()).second) {
+      has_own = true;
+      if (parameter.is_meta()) GiveMemory(parameter, device_);
+      // NaN shows values that the initialization leaves out.
+      if (parameter.is_floating_point()) parameter.fill_(std::numeric_limits<double>::quiet_NaN());
+    } else {
+      shared.emplace_back(parameter, parameter.clone());
+    }
+  }
+  for (const torch::Tensor& buffer : module.buffers(/*recurse=*/false)) {
+    if (!buffer.defined() || buffer.device() == device_) continue;
+    const torch::Tensor before = buffer.detach();
+    GiveMemory(buffer, device_);
+    if (before.is_meta()) {
+      has_own = true;
+    } else {
+      torch::Tensor(buffer).copy_(before);
+    }
+  }
+  if (!has_own) return OkStatus();
+  const std::string which =
+      (name.empty() ? "the model itself" : "'" + name + "'") + ", a " + module.name();
+  CADRE_RETURN_IF_ERROR(Guarded(who_ + "initialization of " + which, [&] {
+    if (initialize_(module)) return OkStatus();
+    return InvalidArgumentError(who_ +
+                                "the model is on the meta device, and its `initialize` does not "
+                                "know which values the own parameters and buffers of " +
+                                which + ", begin with");
+  }));
+  for (auto& [parameter, value] : shared) parameter.copy_(value);
+  return OkStatus();
+}
+
+Status MetaInitialization::Keep(const std::vector<FlatParameter*>& flats) {
+  for (FlatParameter* const flat : flats) {
+    CADRE_RETURN_IF_ERROR(from_first_rank_(flat->members()));
+    for (size_t m = 0; m < flat->members().size(); ++m) flat->Take(m);
+  }
+  return OkStatus();
 }
 
 }  // namespace cadre::nn

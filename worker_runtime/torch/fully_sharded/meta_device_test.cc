@@ -26,7 +26,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Of modules that are initialized each in its own way, a tied weight, and buffers of all kinds.
+// The net has modules that are initialized in different ways, a tied weight, and buffers of all
+// kinds.
 struct Attention : torch::nn::Module {
   explicit Attention(int64_t width) {
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
@@ -42,7 +43,7 @@ struct Attention : torch::nn::Module {
   torch::nn::PReLU rectifier{nullptr};
 };
 
-// The embedding's own weight once more.
+// The weight is the embedding's own.
 struct Tied : torch::nn::Module {
   explicit Tied(const torch::Tensor& known) { weight = register_parameter("weight", known); }
   torch::Tensor weight;
@@ -98,7 +99,7 @@ TEST(OnMeta, TheMemoryComesToTheSameTensor) {
   EXPECT_TRUE(known.grad().equal(torch::full({3, 4}, 2.)));
 }
 
-// As UnitNet's constructor.
+// Sets the values that UnitNet's constructor sets.
 bool Fill(torch::nn::Module& module, int seed) {
   for (torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
     parameter.copy_(0.2 * (torch::arange(parameter.numel()) * 0.7 + seed).sin().view_as(parameter));

@@ -42,7 +42,7 @@ struct UnitNet : torch::nn::Module {
                       (torch::arange(parameter.numel()) * 0.7 + seed).sin().view_as(parameter));
     }
   }
-  // Without the first `skipped` blocks.
+  // The forward pass leaves out the first `skipped` blocks.
   torch::Tensor forward(torch::Tensor x, size_t skipped = 0) {
     x = torch::tanh(stem(x));
     for (size_t i = skipped; i < blocks.size(); ++i) x = CallUnit(blocks[i], x);
@@ -71,8 +71,8 @@ inline FullyShardedOptions UnitOptions(Where where = Where::kHost) {
   return options;
 }
 
-// The communicators of a model over all of these ranks, and, with a `local_size` that is not 0, of
-// one of which so many have a replica each.
+// The communicators of a model over all of these ranks. If `local_size` is not 0, every
+// `local_size` ranks hold one replica.
 struct ModelRanks {
   ModelRanks(Communicator& communicator, int local_size, FullyShardedOptions given)
       : options(std::move(given)), all(communicator) {
@@ -89,7 +89,7 @@ struct ModelRanks {
   HybridGroups groups;
 };
 
-// One rank's model among its ranks, for what becomes of it when one of them goes.
+// One rank's model, for tests of what the other ranks see when one of them is lost.
 class UnitRank {
  public:
   UnitRank(Where where, Communicator& communicator, int local_size = 0)
@@ -104,8 +104,7 @@ class UnitRank {
   }
 
   torch::Tensor Loss(int step = 0) { return model_->forward(InputFor(0, step, device_)).mean(); }
-  // The backward passes come to their ends, and the loss of a rank is told: of devices some steps
-  // later.
+  // The backward passes end, and the loss of a rank is reported; with devices some steps later.
   void ExpectToHear(const torch::Tensor& loss) {
     const auto optimizer = MakeOptimizer(Kind::kAdam, model_->shards());
     loss.backward();

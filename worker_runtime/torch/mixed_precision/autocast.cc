@@ -13,7 +13,7 @@ namespace autocast = at::autocast;
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 
-// One function for all devices.
+// These releases have one set of functions for all devices.
 bool KnowsAutocast(torch::DeviceType device) {
   const auto& all = autocast::_AUTOCAST_SUPPORTED_DEVICES;
   return std::find(all.begin(), all.end(), device) != all.end();

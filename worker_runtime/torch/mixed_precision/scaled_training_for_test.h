@@ -1,4 +1,4 @@
-// What the tests of ShardedGradScaler train, in each of the wrappers.
+// The models that the tests of ShardedGradScaler train, one for each wrapper.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_MIXED_PRECISION_SCALED_TRAINING_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_MIXED_PRECISION_SCALED_TRAINING_FOR_TEST_H_
 
@@ -21,7 +21,7 @@ namespace cadre::nn {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Of a step that was made, or was left out.
+// Matches a Result<bool> that is OK and tells whether the step was made (true) or left out (false).
 MATCHER_P(Stepped, stepped, "") {
   if (!arg.ok()) *result_listener << arg.status();
   return arg.ok() && *arg == stepped;
@@ -39,7 +39,7 @@ enum class Wrapper {
   kStage1,
   kStage2,
   kFullySharded,
-  // Of four ranks two have a replica each, and else every rank has one.
+  // Two of four ranks share one replica; with fewer ranks every rank holds a whole one.
   kHybrid,
   kDistributedOptimizer
 };
@@ -78,7 +78,7 @@ class Trained {
     }
   }
 
-  // Null: without.
+  // A null scaler means training without one.
   void UseScaler(ShardedGradScaler* scaler) {
     scaler_ = scaler;
     if (distributed_ != nullptr) distributed_->UseScaler(scaler);
@@ -88,7 +88,7 @@ class Trained {
     if (fully_sharded_ != nullptr) return fully_sharded_->forward(input);
     return model_ != nullptr ? model_->forward(input) : net_->forward(input);
   }
-  // Up to Finish().
+  // Runs a step's passes up to and including Finish().
   void Backward(const torch::Tensor& loss) {
     if (model_ != nullptr) model_->ZeroGrad();
     if (fully_sharded_ != nullptr) fully_sharded_->ZeroGrad();
@@ -106,7 +106,7 @@ class Trained {
     if (fully_sharded_ == nullptr && sharded_ == nullptr) plain_->step();
     return true;
   }
-  // A whole step; whether it was made.
+  // Runs a whole step; returns whether the scaler let the optimizer step.
   bool Train(const torch::Tensor& loss) {
     const double before = scaler_ == nullptr ? 1 : scaler_->scale();
     if (distributed_ != nullptr) {
@@ -122,7 +122,8 @@ class Trained {
     return stepped.ok() && *stepped;
   }
 
-  // What of the gradients this rank alone has; of all, where all ranks have all.
+  // Returns the parameters whose gradients this rank alone has, or all of them where every rank has
+  // all gradients.
   std::vector<torch::Tensor> OwnParameters(const Communicator& communicator) const {
     std::vector<torch::Tensor> own;
     for (const torch::Tensor& parameter : plain_->param_groups()[0].params()) {
@@ -152,7 +153,7 @@ class Trained {
   ShardedGradScaler* scaler_ = nullptr;
 };
 
-// On the host, in stage 2 of sharding.
+// The body of a test that trains on the host in stage 2 of sharding.
 using ScaledTraining = std::function<void(Communicator&, Trained&, ShardedGradScaler&)>;
 
 inline void WithStage2(int ranks, const ScaledTraining& body, int64_t growth_interval = 3) {

@@ -9,10 +9,10 @@
 #include "ATen/ATen.h"
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/guarded.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/guarded.h"
 
 namespace cadre::nn {
 namespace {
@@ -23,7 +23,7 @@ constexpr char kBackoffFactorKey[] = "backoff_factor";
 constexpr char kGrowthIntervalKey[] = "growth_interval";
 constexpr char kGrowthTrackerKey[] = "_growth_tracker";
 
-// Scales are float32.
+// A scale must be a positive, finite float32.
 bool IsScale(double value) {
   const auto scale = static_cast<float>(value);
   return std::isfinite(scale) && scale > 0;
@@ -31,7 +31,7 @@ bool IsScale(double value) {
 
 std::string Text(double value) {
   std::string text = std::to_string(value);
-  // 65536.000000
+  // Turns "65536.000000" into "65536".
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text;
@@ -59,8 +59,8 @@ bool HasFusedCheck(const torch::Tensor& like) {
   return op.has_value() && op->hasKernelForDispatchKey(like.options().computeDispatchKey());
 }
 
-// Of one device and type: multiplies them with `factor`, and returns whether one was not finite, as
-// a tensor of one element there. The fused check's own result, by its own arithmetic.
+// Takes gradients of one device and type, multiplies them by `factor`, and returns whether one was
+// not finite, as a tensor of one element on that device. The arithmetic is that of the fused check.
 torch::Tensor MultiplyAndCheck(const std::vector<torch::Tensor>& gradients, float factor) {
   const auto options = gradients.front().options().dtype(torch::kFloat32).requires_grad(false);
   if (HasFusedCheck(gradients.front())) {
@@ -77,7 +77,7 @@ torch::Tensor MultiplyAndCheck(const std::vector<torch::Tensor>& gradients, floa
   return torch::stack(finite).all().logical_not().to(torch::kFloat32).view({1});
 }
 
-// By device and type.
+// Gradients by device and type.
 using GradientKinds =
     std::map<std::pair<std::string, torch::ScalarType>, std::vector<torch::Tensor>>;
 
@@ -88,7 +88,7 @@ GradientKinds GradientsOf(torch::optim::Optimizer& optimizer, bool* any) {
       torch::Tensor& gradient = parameter.mutable_grad();
       if (!gradient.defined()) continue;
       *any = true;
-      // Several values of one element may overflow as one.
+      // Several values of one sparse element may overflow when they are summed.
       if (gradient.is_sparse()) gradient = gradient.coalesce();
       const torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
       if (values.numel() == 0) continue;
@@ -138,7 +138,7 @@ std::string ShardedGradScaler::Mine() const {
 Status ShardedGradScaler::Fail(const Status& status) {
   if (status.ok() || !failure_.ok()) return failure_;
   failure_ = status;
-  // The others wait for what this rank finds.
+  // The other ranks wait for this rank's result.
   communicator_.Abort();
   return failure_;
 }
@@ -168,7 +168,7 @@ Status ShardedGradScaler::Unscale(ShardedOptimizer& optimizer) {
 Status ShardedGradScaler::UnscaleReady(torch::optim::Optimizer& optimizer, Iteration& iteration) {
   return Fail(Guarded("unscaling of gradients", [&]() -> Status {
     const torch::NoGradGuard no_grad;
-    // As PyTorch does it: one division, which is exact for powers of two.
+    // PyTorch does the same: one division, which is exact for powers of two.
     const auto factor = static_cast<float>(1 / static_cast<double>(scale_));
     bool any = false;
     std::map<std::string, std::vector<torch::Tensor>> founds;
@@ -196,7 +196,7 @@ Status ShardedGradScaler::Agree(bool has_gradients, bool* found) {
     kLeastTracker,
     kAll
   };
-  // The largest of all ranks; of what is negated, the smallest.
+  // A maximum over all ranks; for negated values it is a minimum.
   std::array<double, kAll> all = {*found ? 1.0 : 0.0,
                                   has_gradients ? 1.0 : 0.0,
                                   scaled_ ? 1.0 : 0.0,
@@ -291,7 +291,7 @@ Status ShardedGradScaler::Update() {
         "Update() without a Step() since the last one: call Step() of each optimizer before it");
   }
   EndIteration();
-  // As at::_amp_update_scale_, which is not there for the host in every release.
+  // The rule of at::_amp_update_scale_, which not every release has for the host.
   if (found) {
     scale_ = static_cast<float>(scale_ * options_.backoff_factor);
     growth_tracker_ = 0;

@@ -9,14 +9,58 @@
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/same_options.h"
 #include "cadre/status_macros.h"
-#include "cadre/torch/guarded.h"
+#include "cadre/torch/device_stream.h"
 #include "cadre/torch/sharded_grad_scaler.h"
 #include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
 #include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/device_links.h"
+#include "worker_runtime/torch/guarded.h"
 
 namespace cadre::nn {
+
+// Averages gradients in the device memory where autograd put them, by the device's communicator. A
+// DistributedOptimizer uses it in place of a hook that is only an average.
+//
+// Start() and Finish() alternate, on one thread; all ranks call Start() for theirs in the same
+// order. Throws what libtorch throws.
+class DeviceAverage {
+ public:
+  // The parameters have one type and are on the device of `stream`, on which `communicator` runs.
+  // `communicator` is null if there is only one rank.
+  DeviceAverage(DeviceStream& stream, Communicator* communicator,
+                std::vector<torch::Tensor> parameters, const PlainAverage& average);
+  ~DeviceAverage();
+  DeviceAverage(DeviceAverage&&) = default;
+
+  // Starts after the work on the calling thread's current stream. A missing gradient counts as
+  // zeros.
+  void Start();
+  // Waits until the device is done; the parameters' gradients are then the average. Returns an
+  // error of the communicator, which is then aborted.
+  Status Finish(std::chrono::nanoseconds timeout);
+  // Bytes passed to collectives in a step.
+  size_t bytes() const;
+
+ private:
+  torch::ScalarType SentType() const;
+
+  DeviceStream* stream_;
+  Communicator* communicator_;
+  std::vector<torch::Tensor> parameters_;
+  PlainAverage average_;
+  // The gradients, one after the other; used between Start() and Finish().
+  torch::Tensor flat_;
+  std::shared_ptr<Work> work_;
+};
+
+DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
+                                           Communicator& communicator,
+                                           std::chrono::nanoseconds timeout)
+    : optimizer_(optimizer), communicator_(communicator), timeout_(timeout) {}
+
+DistributedOptimizer::~DistributedOptimizer() = default;
 
 Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
     torch::optim::Optimizer& optimizer, Communicator& communicator,
@@ -56,8 +100,8 @@ Status DistributedOptimizer::AddPlace(const torch::Tensor& tensor, NamedTensors*
   return OkStatus();
 }
 
-// What came or was thawed since would never be exchanged, and what was frozen would go on with
-// gradients of zero.
+// Parameters that were added or thawed since would never be exchanged, and frozen ones would go on
+// with gradients of zero.
 Status DistributedOptimizer::CheckUnchanged() const {
   const auto changed = [this](size_t at, const std::string& what) {
     return FailedPreconditionError("rank " + std::to_string(communicator_.rank()) + ": parameter " +
@@ -114,7 +158,8 @@ Status DistributedOptimizer::StepOptimizer() {
   });
 }
 
-// Groups of one type each, and of one device; gradients become ready roughly in reverse.
+// Each group has one type and one device. The order is reversed because gradients become ready
+// roughly in that order.
 std::vector<std::vector<size_t>> DistributedOptimizer::Groups(const CommunicationHook& hook,
                                                               bool on_devices,
                                                               size_t threshold) const {
@@ -143,8 +188,9 @@ void DistributedOptimizer::LayOutDevices(Exchange& exchange, size_t threshold) {
     std::vector<torch::Tensor> members;
     for (const size_t i : group) members.push_back(trained_.tensors[i]);
     const torch::Device device = members.front().device();
-    exchange.on_devices.emplace_back(links_->StreamOf(device), links_->CommunicatorOf(device),
-                                     std::move(members), *exchange.hook->plain_average());
+    exchange.on_devices.push_back(
+        std::make_unique<DeviceAverage>(links_->StreamOf(device), links_->CommunicatorOf(device),
+                                        std::move(members), *exchange.hook->plain_average()));
   }
 }
 
@@ -189,11 +235,11 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
     CADRE_RETURN_IF_ERROR(LayOut(exchange, threshold));
   }
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  for (DeviceAverage& average : exchange.on_devices) average.Start();
+  for (const auto& average : exchange.on_devices) average->Start();
   CADRE_RETURN_IF_ERROR(ReduceOnHost(exchange, deadline));
-  for (DeviceAverage& average : exchange.on_devices) {
-    CADRE_RETURN_IF_ERROR(average.Finish(deadline - std::chrono::steady_clock::now()));
-    device_bytes_ += average.bytes();
+  for (const auto& average : exchange.on_devices) {
+    CADRE_RETURN_IF_ERROR(average->Finish(deadline - std::chrono::steady_clock::now()));
+    device_bytes_ += average->bytes();
   }
   return OkStatus();
 }
@@ -217,7 +263,7 @@ Status DistributedOptimizer::ReduceOnHost(Exchange& exchange,
   }
   Status status;
   for (const auto& work : works) {
-    // A collective under way must end before its memory may go.
+    // A pending collective must end before its memory may be freed.
     if (!status.ok()) {
       work->Wait(kAbortGrace).IgnoreError();
       continue;
@@ -304,7 +350,7 @@ Status DistributedOptimizer::BackwardAndPartialUpdate(const torch::Tensor& loss,
   return Fail(OnHost([&] { return partial_->AverageNextGroup(communicator_, timeout_); }));
 }
 
-// `average` works on the parameters' values, which are on the host meanwhile.
+// `average` works on copies of the parameters' values on the host.
 Status DistributedOptimizer::OnHost(const std::function<Status()>& average) {
   return Guarded("average of parameters", [&] {
     trained_.CopyToHost();
@@ -350,6 +396,67 @@ uint64_t DistributedOptimizer::bytes_given() const {
     if (hook != nullptr) bytes += hook->bytes_given();
   }
   return bytes;
+}
+
+DeviceAverage::DeviceAverage(DeviceStream& stream, Communicator* communicator,
+                             std::vector<torch::Tensor> parameters, const PlainAverage& average)
+    : stream_(&stream),
+      communicator_(communicator),
+      parameters_(std::move(parameters)),
+      average_(average) {}
+
+DeviceAverage::~DeviceAverage() {
+  if (work_ != nullptr) (void)work_->Wait(kLastDeviceWait);
+}
+
+torch::ScalarType DeviceAverage::SentType() const {
+  return TypeSent(average_, parameters_.front().scalar_type());
+}
+
+size_t DeviceAverage::bytes() const {
+  if (communicator_ == nullptr) return 0;
+  size_t count = 0;
+  for (const torch::Tensor& parameter : parameters_) count += parameter.numel();
+  return count * SizeOf(*DataTypeOf(SentType()));
+}
+
+void DeviceAverage::Start() {
+  if (const auto current = stream_->Current()) stream_->WaitFor(*current);
+  const DeviceStream::Scope on(*stream_);
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& parameter : parameters_) {
+    const torch::Tensor& grad = parameter.grad();
+    if (grad.defined()) stream_->Uses(grad);
+    parts.push_back(grad.defined() ? grad.reshape({-1})
+                                   : torch::zeros({parameter.numel()}, parameter.options()));
+  }
+  flat_ = torch::cat(parts);
+  if (average_.limit) flat_.clamp_(-*average_.limit, *average_.limit);
+  flat_ = flat_.to(SentType());
+  if (communicator_ == nullptr || flat_.numel() == 0) return;
+  const Reduction average = AverageOf(flat_, communicator_->size());
+  work_ = communicator_->AllReduce(BufferOfFlat(flat_), average);
+}
+
+Status DeviceAverage::Finish(std::chrono::nanoseconds timeout) {
+  if (work_ != nullptr) {
+    const Status reduced = WaitOrAbort(*communicator_, work_, timeout);
+    if (!reduced.ok()) return reduced;
+    work_ = nullptr;
+  }
+  {
+    const DeviceStream::Scope on(*stream_);
+    flat_ = flat_.to(parameters_.front().scalar_type());
+  }
+  stream_->CurrentWaits();
+  stream_->CurrentUses(flat_);
+  int64_t offset = 0;
+  for (torch::Tensor& parameter : parameters_) {
+    parameter.mutable_grad() = PartOf(flat_, offset, parameter.sizes());
+    offset += parameter.numel();
+  }
+  flat_ = torch::Tensor();
+  return Status();
 }
 
 }  // namespace cadre::nn

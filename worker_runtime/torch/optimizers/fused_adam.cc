@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "cadre/torch/optimizer_state.h"
 #include "torch/utils.h"
 #include "torch/version.h"
+#include "worker_runtime/torch/optimizer_state.h"
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 #define CADRE_TORCH_HAS_FUSED_ADAM 1
@@ -44,7 +44,7 @@ struct AdamWKernel {
 
 bool IsStepped(const torch::Tensor& parameter) { return parameter.grad().defined(); }
 
-// Whether the kernels take it.
+// Whether the fused kernels can handle the parameter.
 bool CanFuse(const torch::Tensor& parameter) {
   if (!IsStepped(parameter)) return true;
   const torch::Tensor& grad = parameter.grad();
@@ -54,7 +54,7 @@ bool CanFuse(const torch::Tensor& parameter) {
          grad.strides() == parameter.strides() && parameter.is_non_overlapping_and_dense();
 }
 
-// What one call of a kernel takes: tensors of one device, type and number of steps.
+// The arguments of one kernel call: tensors with the same device, type and number of steps.
 struct Batch {
   std::vector<torch::Tensor> parameters, grads, averages, squares, greatest;
 };
@@ -70,7 +70,7 @@ typename Kind::State& StateOf(OptimizerStates& states, const torch::Tensor& para
     state = std::move(made);
   }
   auto& own = static_cast<typename Kind::State&>(*state);
-  // Also where it is asked for later.
+  // amsgrad may also be switched on later.
   if (amsgrad && !own.max_exp_avg_sq().defined()) {
     own.max_exp_avg_sq(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
   }
@@ -102,7 +102,8 @@ void StepGroup(torch::optim::OptimizerParamGroup& group, OptimizerStates& states
     Kind::Step(batch.parameters, batch.grads, batch.averages, batch.squares, batch.greatest, steps,
                options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
                /*maximize=*/false);
-    // Which the kernels leave as it is: autograd would take the new values for those it saved.
+    // The kernels do not change the version, so that autograd would take the new values for those
+    // that it saved.
     for (const torch::Tensor& parameter : batch.parameters) {
       parameter.unsafeGetTensorImpl()->bump_version();
     }

@@ -1,4 +1,4 @@
-// libtorch's own kind of optional value: the standard's since libtorch 2.
+// The optional type of libtorch's own interfaces: std::optional since libtorch 2, else c10's.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_OPTIONAL_H_
 #define CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_OPTIONAL_H_
 

@@ -9,10 +9,7 @@
 #include "cadre/status_macros.h"
 #include "torch/types.h"
 #include "torch/utils.h"
-#include "worker_runtime/torch/pretend_device/costs.h"
-#include "worker_runtime/torch/pretend_device/memory.h"
 #include "worker_runtime/torch/pretend_device/queue.h"
-#include "worker_runtime/torch/pretend_device/streams.h"
 
 namespace cadre::pretend {
 namespace {
@@ -29,7 +26,7 @@ class PretendCommunicator : public Communicator {
  public:
   PretendCommunicator(std::unique_ptr<Communicator> host, c10::Stream stream)
       : host_(std::move(host)), stream_(stream) {}
-  // Its jobs refer to it.
+  // The queued jobs refer to the object, so it waits for them.
   ~PretendCommunicator() override {
     if (!QueueOf(stream_).idle()) host_->Abort();
     QueueOf(stream_).Synchronize();
@@ -70,7 +67,7 @@ class PretendCommunicator : public Communicator {
         torch::zeros({static_cast<int64_t>(bytes)},
                      torch::TensorOptions().dtype(torch::kUInt8).device(stream_.device()));
     UsedOn(memory.data_ptr(), QueueOf(stream_));
-    // Freed at once, as NCCL's memory is, whoever still reads it.
+    // The memory is freed at once, even if jobs still read it, as NCCL's memory is.
     return std::shared_ptr<void>(memory.data_ptr(), [memory](void* data) {
       std::memset(AsDeviceSeesIt(data), 0xff, memory.nbytes());
     });
@@ -96,7 +93,7 @@ class PretendCommunicator : public Communicator {
     return work;
   }
 
-  // A collective begins when the last of the ranks has come to it.
+  // A collective begins when the last rank has reached it.
   Status TakeTime(double seconds) {
     Queue& queue = QueueOf(stream_);
     double begin = queue.now();

@@ -1,5 +1,5 @@
-// Collectives between pretend devices, in place of NCCL: in the order of a stream, while the host
-// goes on.
+// Collectives between pretend devices, in place of NCCL: they run in the order of a stream, while
+// the host goes on.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_PRETEND_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_PRETEND_COMMUNICATOR_H_
 
@@ -11,9 +11,10 @@
 
 namespace cadre::pretend {
 
-// A nn::ConnectDevice: all-reduces, reductions, broadcasts, gathers and reduce-scatters of even
-// parts. They go by a part of `host` of their own, which the stream's thread waits for, as a device
-// does for its peers: in the device's own time, too (costs.h). The stream must outlive it.
+// Implements nn::ConnectDevice: all-reduce, reduce, broadcast, all-gather and reduce-scatter of
+// even parts. They use a communicator split from `host`; the stream's thread waits for it as a
+// device waits for its peers, also in simulated time (queue.h). The stream must outlive the
+// communicator.
 Result<std::unique_ptr<Communicator>> ConnectPretendDevices(Communicator& host,
                                                             nn::DeviceStream& stream);
 

@@ -1,8 +1,8 @@
-// An asynchronous accelerator for tests, without hardware: torch::kPrivateUse1, whose streams are
-// threads and whose memory the host must not touch (SIGSEGV where it does). Gradients that were not
-// waited for, buffers that were freed or used again early, and reads by the host show as NaN, as a
-// wrong sum or as a crash. 1.13's autograd orders no streams but CUDA's: tests with several streams
-// need libtorch 2.
+// An asynchronous accelerator for tests, without hardware: torch::kPrivateUse1. Its streams are
+// threads, and an access of the host to its memory raises SIGSEGV. Gradients that were used before
+// they were ready, buffers that were freed or reused too early, and reads by the host show as NaN,
+// as a wrong sum or as a crash. Autograd of libtorch 1.13 orders only CUDA's streams, so tests with
+// several streams need libtorch 2.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_PRETEND_DEVICE_H_
 #define CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_PRETEND_DEVICE_H_
 
@@ -14,26 +14,33 @@
 #include "c10/core/Stream.h"
 #include "torch/types.h"
 
+namespace testing {
+class Environment;
+}
+
 namespace cadre::pretend {
 
-// Before the first tensor of the process; later calls do nothing.
+// Must be called before the process makes its first tensor; later calls do nothing.
 void Install(int devices);
+// Has a GoogleTest program install the devices before its first test, whichever that is: autograd
+// counts devices when it first runs. Called at file scope.
+const ::testing::Environment* InstallBeforeTests(int devices);
 c10::Device Device(int index = 0);
 
-// While a stream is held, none of its jobs begins: for tests that decide what runs first.
+// While a stream is held, it begins no job; tests use this to choose what runs first.
 void Hold(c10::Stream stream, bool hold);
-// How many jobs the stream has done.
+// Returns how many jobs the stream has finished.
 uint64_t JobsDone(c10::Stream stream);
-// A copy on the host which the device copies to and from while the host goes on.
+// Returns a host copy in pinned memory, which the device can copy to and from asynchronously.
 torch::Tensor PinMemory(const torch::Tensor& tensor);
-// Bytes that are allocated on all devices.
+// Returns the bytes that are allocated on all devices.
 size_t LiveBytes();
 
-// The device's own time in which the stream comes to what it is given next, in seconds: see
-// costs.h. Known when it has come there.
+// Returns the simulated time, in seconds, at which the stream reaches the job that is pushed next
+// (see queue.h). The future is ready when the stream has got there.
 std::shared_future<double> TimeAt(c10::Stream stream);
-// How often the host has waited for one of the device's streams or events, or copied from it to
-// ordinary memory, or asked whether a stream or an event is done.
+// Returns how often the host has waited for one of the device's streams or events, copied from the
+// device to pageable memory, or polled whether a stream or an event is done.
 uint64_t HostWaits(c10::Device device);
 
 }  // namespace cadre::pretend

@@ -12,7 +12,7 @@
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 #include "torch/version.h"
-#include "worker_runtime/torch/pretend_device/costs.h"
+#include "worker_runtime/torch/pretend_device/queue.h"
 
 namespace cadre::pretend {
 namespace {
@@ -78,7 +78,7 @@ TEST_F(PretendDevice, WhatNobodyWaitedForIsNotThere) {
   EXPECT_FALSE(read.equal(torch::ones({4})));
 }
 
-// What a stream reads that comes after the memory's last owner let it go.
+// Returns what a stream reads after the memory's last owner has released it.
 torch::Tensor ReadLate(c10::Stream stream, c10::Stream owner, bool told) {
   const c10::impl::VirtualGuardImpl guard(Device().type());
   torch::Tensor given = torch::ones({1000}, torch::device(Device()));
@@ -109,7 +109,7 @@ TEST_F(PretendDevice, CopiesBetweenDevices) {
   EXPECT_TRUE((here.to(Device(1)) * 2).cpu().equal(torch::arange(5) * 2));
 }
 
-// While it lives, work costs this.
+// Sets the costs of work while the object lives.
 class Costing {
  public:
   explicit Costing(const Costs& costs) { SetCosts(costs); }

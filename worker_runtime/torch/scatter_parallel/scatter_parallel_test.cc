@@ -1,15 +1,20 @@
 #include "cadre/torch/scatter_parallel.h"
 
+#include <exception>
+#include <future>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
+#include "base/status_matchers.h"
 #include "c10/core/StreamGuard.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "cadre/torch/autocast.h"
 #include "cadre/torch/checkpointed.h"
 #include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
@@ -19,7 +24,10 @@
 namespace cadre::nn {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
@@ -48,7 +56,7 @@ torch::Tensor Numbers(int64_t rows, int64_t columns, int step) {
       .view({rows, columns});
 }
 
-// The parameters after so many steps; no devices: the host.
+// Returns the parameters after `steps` steps; with 0 devices it trains on the host.
 std::vector<torch::Tensor> Train(int devices, int64_t samples, int steps = 25) {
   auto net = std::make_shared<NetImpl>();
   const auto model = devices > 0 ? OnDevices(devices, net) : nullptr;
@@ -85,7 +93,7 @@ TEST_P(ScatterParallelTraining, HasTheSameBitsEachTime) {
   for (size_t p = 0; p < once.size(); ++p) EXPECT_TRUE(once[p].equal(again[p]));
 }
 
-// Parts that are equal, that are not, and fewer than devices.
+// The numbers of samples give equal parts, unequal ones, and fewer parts than devices.
 INSTANTIATE_TEST_SUITE_P(All, ScatterParallelTraining,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4),
                                             ::testing::Values(12, 7, 5, 2, 1)),
@@ -150,7 +158,7 @@ TEST(ScatterParallel, ManyArgumentsAndResults) {
   EXPECT_TRUE(scaled.cpu().equal(x * 2));
   EXPECT_TRUE(pair[0].cpu().equal(y.cpu() * 3));
   EXPECT_FALSE(pair[1].defined());
-  // Two parts on three devices.
+  // The batch is split into two parts, although there are three devices.
   EXPECT_TRUE(sums.cpu().allclose(x.view({2, 2, 2}).sum(torch::IntArrayRef({0, 2}))));
 }
 
@@ -164,7 +172,7 @@ TEST(ScatterParallel, GradientsOfWhatGoesIn) {
   EXPECT_TRUE(model->module().weight.grad().cpu().allclose(input.detach().square().sum().view(1)));
 }
 
-// As gradients are accumulated.
+// Accumulation of gradients does this.
 TEST(ScatterParallel, TwoForwardPassesBeforeTheirBackwardPasses) {
   const auto model =
       OnDevices(3, std::make_shared<TensorProbe>([](TensorProbe& self, torch::Tensor x) {
@@ -294,7 +302,7 @@ TEST(ScatterParallel, StreamsAreTheCallers) {
   EXPECT_EQ(devices.getDevice(), pretend::Device(1)) << "the caller's device has changed";
 }
 
-// reset() of a clone draws initial values.
+// A clone's reset() draws initial values.
 TEST(ScatterParallel, TheHostsRandomNumbersStayAsTheyWere) {
   const auto model = OnDevices(3, std::make_shared<NetImpl>());
   torch::manual_seed(7);
@@ -304,7 +312,7 @@ TEST(ScatterParallel, TheHostsRandomNumbersStayAsTheyWere) {
   EXPECT_TRUE(torch::rand({4}).equal(expected));
 }
 
-// The second run, in the backward pass, calls modules of the copies.
+// The second run, in the backward pass, calls modules of the replicas.
 TEST(ScatterParallel, PartsOfTheModuleMayBeCheckpointed) {
   struct Checked : torch::nn::Cloneable<Checked> {
     Checked() { reset(); }
@@ -325,5 +333,158 @@ TEST(ScatterParallel, PartsOfTheModuleMayBeCheckpointed) {
   }
 }
 
+// The pretend device's name differs between versions of libtorch.
+std::string NameOf(int device) { return pretend::Device(device).str(); }
+
+// Returns the text of the exception that the call throws; its type must be exactly `E`.
+template <typename E, typename Call>
+std::string Thrown(const Call& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+torch::Tensor Identity(TensorProbe&, torch::Tensor x) { return x; }
+
+Status CreateOn(const std::vector<torch::Device>& devices, torch::nn::Linear linear) {
+  ScatterParallelOptions options;
+  options.devices = devices;
+  return ScatterParallel<torch::nn::LinearImpl>::Create(linear.ptr(), options).status();
+}
+
+TEST(ScatterParallelErrors, DevicesThatCannotBe) {
+  torch::nn::Linear linear(2, 2);
+  linear->to(pretend::Device(0));
+  const auto invalid = [](const std::string& text) {
+    return StatusIs(StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_THAT(CreateOn({pretend::Device(0), pretend::Device(1), pretend::Device(0)}, linear),
+              invalid("device " + NameOf(0) + " is named twice"));
+  EXPECT_THAT(CreateOn({pretend::Device(0), torch::kCPU}, linear),
+              invalid("devices of two kinds: " + NameOf(0) + " and cpu"));
+  EXPECT_THAT(
+      CreateOn({pretend::Device(1), pretend::Device(0)}, linear),
+      invalid("parameter 'weight' is on " + NameOf(0) + ", and the first device is " + NameOf(1)));
+}
+
+TEST(ScatterParallelErrors, DevicesThatLibtorchDoesNotKnow) {
+  torch::nn::Linear linear(2, 2);
+  EXPECT_THAT(
+      CreateOn({c10::DeviceType::FPGA}, linear),
+      StatusIs(StatusCode::kInternal, HasSubstr("not linked with support for fpga devices")));
+}
+
+TEST(ScatterParallelErrors, ABufferIsNamed) {
+  const auto probe = std::make_shared<TensorProbe>(Identity);
+  probe->weight.set_data(probe->weight.to(pretend::Device(0)));
+  EXPECT_THAT(ScatterParallel<TensorProbe>::Create(probe, {FirstDevices(2)}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("buffer 'count' is on cpu")));
+}
+
+TEST(ScatterParallel, WithoutDevicesItTakesAllOfTheModulesKind) {
+  torch::nn::Linear linear(2, 2);
+  EXPECT_EQ((*ScatterParallel<torch::nn::LinearImpl>::Create(linear.ptr()))->devices(),
+            std::vector<torch::Device>{torch::kCPU});
+  linear->to(pretend::Device(0));
+  EXPECT_EQ((*ScatterParallel<torch::nn::LinearImpl>::Create(linear.ptr()))->devices(),
+            FirstDevices(4));
+}
+
+TEST(ScatterParallelErrors, LibtorchsOwnNamesTheDevice) {
+  const auto model = OnDevices(3, std::make_shared<TensorProbe>([](TensorProbe&, torch::Tensor x) {
+                                 TORCH_CHECK_INDEX(x.device().index() != 1, "out of what there is");
+                                 return x;
+                               }));
+  EXPECT_THAT(Thrown<c10::IndexError>([&] {
+                model->forward(torch::ones({3, 1}));
+              }),
+              AllOf(HasSubstr("out of what there is"), HasSubstr(NameOf(1))));
+}
+
+TEST(ScatterParallelErrors, AnyOtherNamesItToo) {
+  const auto model = OnDevices(2, std::make_shared<TensorProbe>([](TensorProbe&, torch::Tensor x) {
+                                 if (x.device().index() == 1) throw std::out_of_range("too far");
+                                 return x;
+                               }));
+  std::string inner;
+  const auto call = [&] {
+    try {
+      model->forward(torch::ones({2, 1}));
+    } catch (const std::exception& error) {
+      inner = Thrown<std::out_of_range>([&] { std::rethrow_if_nested(error); });
+      throw;
+    }
+  };
+  EXPECT_THAT(Thrown<std::runtime_error>(call), AllOf(HasSubstr("too far"), HasSubstr(NameOf(1))));
+  EXPECT_EQ(inner, "too far");
+}
+
+// The other replicas finish, and a later call works as if nothing had happened.
+//
+// Fault (collective): One part of the batch fails on one of several devices of a process -> When
+// all parts have ended the caller gets one error that names the device
+TEST(ScatterParallelErrors, OneIsThrownWhenAllHaveEnded) {
+  std::promise<void> second_has_failed;
+  bool fails = true;
+  const auto model = OnDevices(2, std::make_shared<TensorProbe>([&](TensorProbe&, torch::Tensor x) {
+                                 if (!fails) return x;
+                                 if (x.device().index() == 1) {
+                                   second_has_failed.set_value();
+                                 } else {
+                                   second_has_failed.get_future().wait();
+                                 }
+                                 TORCH_CHECK(false, "both fail");
+                               }));
+  EXPECT_THAT(Thrown<c10::Error>([&] {
+                model->forward(torch::ones({2, 1}));
+              }),
+              AllOf(HasSubstr(NameOf(0)), Not(HasSubstr(NameOf(1)))));
+  fails = false;
+  EXPECT_TRUE(model->forward(torch::ones({2, 1})).cpu().equal(torch::ones({2, 1})));
+}
+
+TEST(ScatterParallelErrors, ArgumentsOfDifferentNumbersOfSamples) {
+  using Two = Probe<torch::Tensor, torch::Tensor, torch::Tensor>;
+  const auto model = OnDevices(
+      2, std::make_shared<Two>([](Two&, torch::Tensor x, const torch::Tensor&) { return x; }));
+  EXPECT_THAT(Thrown<c10::Error>([&] { model->forward(torch::ones({6}), torch::ones({4})); }),
+              HasSubstr("arguments have 6 and 4 samples in dimension 0"));
+}
+
+TEST(ScatterParallelErrors, PartsThatReturnDifferentThings) {
+  using Tensors = std::vector<torch::Tensor>;
+  using Many = Probe<Tensors, torch::Tensor>;
+  const auto returned = [](const std::function<Tensors(const torch::Tensor&)>& result) {
+    const auto model = OnDevices(
+        2, std::make_shared<Many>([&](Many&, const torch::Tensor& x) { return result(x); }));
+    return Thrown<c10::Error>([&] { model->forward(torch::ones({2})); });
+  };
+  EXPECT_THAT(returned([](const torch::Tensor& x) {
+                return x.device().index() == 0 ? Tensors{x} : Tensors{x, x};
+              }),
+              HasSubstr("one part returned 1 tensors, and another 2"));
+  EXPECT_THAT(returned([](const torch::Tensor& x) {
+                return x.device().index() == 0 ? Tensors{x} : Tensors{torch::Tensor()};
+              }),
+              HasSubstr("one part returned a tensor and another none"));
+}
+
+TEST(ScatterParallelErrors, AModuleThatCannotBeCopied) {
+  struct Plain : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+    torch::Tensor weight = register_parameter("weight", torch::ones({1}));
+  };
+  const auto model = OnDevices(2, std::make_shared<Plain>());
+  EXPECT_THAT(Thrown<c10::Error>([&] { model->forward(torch::ones({2})); }),
+              HasSubstr("clone() has not been implemented"));
+  // A single part needs no replica.
+  EXPECT_TRUE(model->forward(torch::ones({1})).cpu().equal(torch::ones({1})));
+}
+
 }  // namespace
+
 }  // namespace cadre::nn

@@ -1,4 +1,4 @@
-// What the tests of ScatterParallel spread over devices.
+// Modules and helpers for the tests of ScatterParallel.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_SCATTER_PARALLEL_SCATTERED_NET_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_SCATTER_PARALLEL_SCATTERED_NET_FOR_TEST_H_
 
@@ -18,7 +18,8 @@
 
 namespace cadre::nn {
 
-// Before the first backward pass of the process, which counts the devices.
+// Installs the devices before the first backward pass of the process, because autograd counts the
+// devices then.
 class FourDevices : public ::testing::Environment {
   void SetUp() override { pretend::Install(4); }
 };
@@ -31,8 +32,7 @@ inline std::vector<torch::Device> FirstDevices(int count) {
   return devices;
 }
 
-// A module with one parameter, which is 1, and one buffer, which is 0; a function is its forward
-// pass.
+// A module with one parameter, which is 1, and one buffer, which is 0. `body` is its forward pass.
 template <typename Output, typename... Inputs>
 struct Probe : torch::nn::Cloneable<Probe<Output, Inputs...>> {
   using Body = std::function<Output(Probe&, Inputs...)>;
@@ -49,7 +49,8 @@ struct Probe : torch::nn::Cloneable<Probe<Output, Inputs...>> {
 
 using TensorProbe = Probe<torch::Tensor, torch::Tensor>;
 
-// On the first of so many devices, and in its ScatterParallel.
+// Moves the module to the first of `count` devices and wraps it in a ScatterParallel over all of
+// them.
 template <typename Module>
 std::unique_ptr<ScatterParallel<Module>> OnDevices(int count, std::shared_ptr<Module> module,
                                                    ScatterParallelOptions options = {}) {
@@ -60,7 +61,7 @@ std::unique_ptr<ScatterParallel<Module>> OnDevices(int count, std::shared_ptr<Mo
   return *std::move(model);
 }
 
-// What the replicas say of themselves, by the number of their device.
+// Collects values that the replicas report, by device index. Thread safe.
 template <typename Value>
 class ByDevice {
  public:

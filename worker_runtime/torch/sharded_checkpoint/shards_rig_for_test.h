@@ -1,4 +1,4 @@
-// Training whose ranks have workers, and so checkpoints: for the tests of sharded ones.
+// Training whose ranks have a Worker, and so can make checkpoints, for the tests of sharded ones.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_SHARDED_CHECKPOINT_SHARDS_RIG_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_SHARDED_CHECKPOINT_SHARDS_RIG_FOR_TEST_H_
 
@@ -15,17 +15,17 @@
 #include "base/status_matchers.h"
 #include "cadre/sharded_checkpoint.h"
 #include "cadre/torch/hybrid_sharding.h"
-#include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/sharded_checkpoint.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/testing/in_process_workers.h"
 #include "worker_runtime/torch/fully_sharded/unit_net_for_test.h"
+#include "worker_runtime/torch/optimizer_state.h"
 
 namespace cadre::nn {
 
 using UnitModel = FullySharded<UnitNet>;
 
-// A folder that goes with the test.
+// A directory that is removed when the test ends.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -68,7 +68,8 @@ inline void SaveAndWait(ShardedCheckpoint& checkpoint, int64_t step,
   ASSERT_OK(checkpoint.Wait());
 }
 
-// The tensors of a whole optimizer's state, loaded by one over a net that was never sharded.
+// Loads a saved full optimizer state into an optimizer over an unsharded net and returns its
+// tensors.
 inline std::vector<torch::Tensor> StateTensors(Kind kind, const std::string& saved, int width = 10,
                                                int blocks = 4) {
   const UnitNet plain(1, width, blocks);
@@ -88,8 +89,8 @@ inline std::vector<torch::Tensor> StateTensors(Kind kind, const std::string& sav
   return values;
 }
 
-// One rank's model and optimizer. All ranks have the same data, so that their number changes
-// nothing but the order of sums.
+// One rank's model and optimizer. All ranks train on the same data, so that the number of ranks
+// changes nothing but the order of sums.
 struct UnitTraining {
   UnitTraining(Where where, Kind kind, Communicator& communicator, bool in_units = true,
                int width = 10, int blocks = 4, int replica_ranks = 0)
@@ -130,13 +131,13 @@ struct UnitTraining {
     }
   }
 
-  // Of the whole, on all ranks.
+  // Returns the full parameters, on all ranks.
   std::vector<torch::Tensor> Values() {
     const auto whole = UnitModel::FullParameters::Gather(*model);
     EXPECT_OK(whole);
     return ParametersOf(*net);
   }
-  // The tensors of the optimizer's whole state, on rank 0.
+  // Returns the tensors of the full optimizer state on rank 0, and nothing on other ranks.
   std::vector<torch::Tensor> StateValues() {
     torch::serialize::OutputArchive saved;
     EXPECT_OK(model->SaveOptimizerState(*optimizer, saved));
@@ -149,7 +150,7 @@ struct UnitTraining {
   const int blocks;
   const int rank;  // in the world
   const torch::Device device;
-  // Of hybrid sharding; they outlive the model.
+  // The communicators of hybrid sharding; they outlive the model.
   HybridGroups groups;
   std::shared_ptr<UnitNet> net;
   std::unique_ptr<UnitModel> model;

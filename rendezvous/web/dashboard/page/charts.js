@@ -1,24 +1,25 @@
-// Charts that can be hovered and zoomed, drawn by uPlot. Without it, as where a proxy holds it back, the page goes on and
-// says so.
+// Charts that can be hovered and zoomed, drawn by uPlot. If a proxy blocks that library, the page works without charts
+// and says so.
 import {amount, element, replace, took} from './dom.js';
 
 const HEIGHT = 200;
-const POINTS_SHOWN = 40;  // of more the line alone
+const POINTS_SHOWN = 40;  // with more points only the line is drawn
 const COLOURS = ['--start', '--gather', '--run', '--stop', '--fifth', '--sixth', '--seventh', '--eighth'];
-// So many curves can be told from each other.
+// More curves cannot be told apart by colour.
 export const CURVES_MAX = COLOURS.length;
 
 const canDraw = () => typeof window.uPlot === 'function';
 
-// One set of values for each x, where tables [xs, values] have xs of their own.
+// Joins tables [xs, values] with different xs into one table with all xs.
 export const join = (tables) => tables.length ? window.uPlot.join(tables) : [[]];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Some charts below each other with the same x. A chart is {key, title, xs, series: [{label, values}], marks, from, end}: null
-// among the values is a gap, and a mark {at, kind, text} stands at an x. `percent`: y goes from 0 to 100.
+// Some charts below each other with the same x axis. A chart is {key, title, xs, series: [{label, values}], marks,
+// from, end}: null among the values is a gap, and a mark {at, kind, text} stands at an x. `percent`: y goes from 0 to
+// 100.
 export class Charts {
-  // `xIs`: 'time', in seconds, or 'step'.
+  // `xIs` is 'time', in seconds, or 'step'.
   constructor(parent, xIs) {
     this.parent = parent;
     this.xText = xIs === 'time' ? (x) => (x > 0 ? took(x * 1e6) : '0') : (x) => amount(x);
@@ -26,7 +27,7 @@ export class Charts {
     this.drawn = new Map();
   }
 
-  // What `make` gives.
+  // Shows the charts that `make` returns.
   show(make) {
     if (!canDraw()) {
       return replace(this.parent, element('p', {class: 'quiet'}, 'Charts are not shown: uplot.js did not load.'));
@@ -85,7 +86,7 @@ export class Charts {
     return one;
   }
 
-  // What is shown of x; null: all of it, as it grows.
+  // Sets the range of x that is shown; null: all of it, also as it grows.
   zoom(one, view) {
     one.view = view;
     one.figure.classList.toggle('zoomed', view !== null);
@@ -105,10 +106,10 @@ export class Charts {
 
 const labelsOf = (chart) => chart.series.map((series) => series.label).join('\n');
 
-// A loss that is no number is what its reader most wants to see.
+// A loss of NaN is shown, because its reader most wants to see that.
 const valueText = (value) => (value === null || value === undefined ? '–' : Number.isFinite(value) ? amount(value) : String(value));
 
-// Elements, so that they have words when the pointer is on them.
+// Marks are elements, so that their text is shown when the pointer is on them.
 function placeMarks(plot, marks) {
   for (const old of plot.over.querySelectorAll('.chart-mark')) old.remove();
   for (const {at, kind, text} of marks) {

@@ -1,4 +1,4 @@
-// Some runs beside each other, by step.
+// Compares some runs, by step.
 import {CURVES_MAX, Charts} from './charts.js';
 import {byId, element, isLive, replace, shownName} from './dom.js';
 import {get} from './events.js';
@@ -6,7 +6,7 @@ import {chartsByStep} from './history.js';
 
 const EVERY_MS = 5000;
 
-const chosen = new Map();  // what is known of each, by name; null: nothing yet
+const chosen = new Map();  // the run's data by name; null: not loaded yet
 const charts = new Charts(byId('compare-charts'), 'step');
 
 export const compareBox = (name) => element('input', {
@@ -19,12 +19,12 @@ byId('jobs').addEventListener('change', (event) => {
   if (!event.target.checked) chosen.delete(name);
   else if (chosen.size < CURVES_MAX) chosen.set(name, null);
   else event.target.checked = false;
-  // What the list draws next is the same.
+  // The attribute is set too, so that the list is equal when it is drawn again.
   event.target.toggleAttribute('checked', event.target.checked);
   load();
 });
 
-// Of those that go on the news, too.
+// Loads the chosen runs; those that go on are loaded again.
 async function load() {
   show();
   if (chosen.size < 2) return;
@@ -33,7 +33,7 @@ async function load() {
       const response = await get(`api/jobs/${encodeURIComponent(name)}`);
       if (response.ok && chosen.has(name)) chosen.set(name, await response.json());
     } catch (error) {
-      // It is asked for again.
+      // An error is ignored, because it is loaded again.
     }
   }));
   show();

@@ -34,7 +34,7 @@ export const row = (...cells) => element('tr', {}, ...cells.map(
 
 export const count = (number, noun) => `${number} ${noun}${number === 1 ? '' : 's'}`;
 
-// A run that is over is named by its job and when it began, in UTC: train@20261122T011933.123456Z.
+// The name of a past run has its job and when it began, in UTC: train@20261122T011933.123456Z.
 export function shownName(name) {
   const parts = /^(.*)@(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/.exec(name);
   if (!parts) return name;
@@ -48,7 +48,7 @@ export function shownName(name) {
 const PHASES = {CANCELLED_PHASE: 'cancelled', JOB_PHASE_UNSPECIFIED: 'starting'};
 export const phaseName = (phase) => PHASES[phase] || phase.toLowerCase();
 
-// Of one that is over nobody knows how where its launcher left no verdict.
+// If a past run has no verdict, how it ended is unknown.
 const isPast = (job) => shownName(job.name) !== job.name;
 export const phaseOf = (job) => (isPast(job) && !job.verdict ? 'unknown' : phaseName(job.phase));
 export const isLive = (job) => !job.verdict && !isPast(job);
@@ -75,7 +75,7 @@ export function progressText(progress) {
   if (Number(progress.max_step) > Number(progress.step) + 1) {
     parts[0] += ` (rank ${progress.slowest_rank}; others up to ${progress.max_step})`;
   }
-  // As in rpc/job_phase.cc: what the rate was with the last step is not what it is.
+  // As in rpc/job_progress.cc: what the rate was with the last step is not what it is.
   const quiet = Number(progress.quiet_us);
   const standsStill = quiet >= Math.max(5e6, 3 * Number(progress.usual_us));
   if (standsStill) parts.push(`no step for ${took(quiet)}`);

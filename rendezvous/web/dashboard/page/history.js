@@ -1,9 +1,9 @@
-// What is drawn of a job: how it got on by time or by step, and how busy its nodes are.
+// Makes the charts of a job: its progress by time or by step, and how busy its nodes are.
 import {CURVES_MAX, join} from './charts.js';
 
 const SECOND = 1e6;
 
-// Points {x, generation, step, loss, ...} of a timeline, by time.
+// Returns the points {time, step, generation, loss, ...} of a timeline, by time.
 function pointsOf(timeline) {
   const names = timeline.figure_names || [];
   return timeline.progress.map((sample, index) => {
@@ -17,7 +17,7 @@ function pointsOf(timeline) {
       time: Number(sample.at_us) / SECOND,
       step: Number(sample.step),
       generation: sample.generation,
-      // 0 is what was not reported.
+      // A loss of 0 was not reported.
       loss: sample.loss === 0 ? null : Number(sample.loss),
       speed: Number(sample.samples_per_second) || null,
       rate: tells ? steps / seconds : null,
@@ -37,12 +37,12 @@ const curvesOf = (timelines) => [
 
 const isReported = (value) => value !== null && value !== undefined;
 
-// By time, with what ended generations. `end` in microseconds.
+// Charts by time, with marks where generations ended. `end` is in microseconds.
 export function chartsOverTime(timeline, usage, verdict, end) {
   const points = [];
   for (const point of pointsOf(timeline)) {
     const last = points.at(-1);
-    // No curve goes over from one generation into the next.
+    // A gap keeps curves from going on from one generation into the next.
     if (last && last.generation !== point.generation) points.push({time: (last.time + point.time) / 2});
     points.push(point);
   }
@@ -96,7 +96,7 @@ function chartsOfNodes(usage, common) {
   return charts;
 }
 
-// By step, of several runs {name, timeline}. Of a step that was done again after a restart the last time counts.
+// Charts by step, of several runs {name, timeline}. If a step was done again after a restart, the last time counts.
 export function chartsByStep(runs) {
   const points = runs.map(({timeline}) => [...new Map(pointsOf(timeline).map((point) => [point.step, point])).values()]
       .sort((a, b) => a.step - b.step));

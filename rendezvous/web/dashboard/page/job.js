@@ -11,7 +11,7 @@ import {showStacks} from './stacks.js';
 let heard = {job: '', us: 0, at: 0};
 let shown = null;
 const charts = new Charts(byId('charts'), 'time');
-// How busy its nodes are, which is not pushed.
+// How busy the nodes are is polled, because it is not pushed.
 const USAGE_EVERY_MS = 10000;
 let usage = {job: '', nodes: []};
 
@@ -47,7 +47,7 @@ function showVerdict(job) {
   box.className = phaseName(outcome);
   const lines = [element('strong', {}, `${phaseName(outcome)}${message && `: ${message}`}`)];
   for (const evidence of cause?.evidence || []) {
-    // What the nodes differ in is of no rank.
+    // The evidence that says in what the nodes differ has no rank.
     const whose = evidence.rank < 0 ? '' : `rank ${evidence.rank} on ${evidence.node}: `;
     lines.push(element('div', {}, `${whose}${evidence.summary}`));
   }
@@ -123,7 +123,7 @@ async function loadUsage() {
     usage = {job: name, nodes: found.nodes};
     draw();
   } catch (error) {
-    // It is asked for again.
+    // An error is ignored, because it is loaded again.
   }
 }
 

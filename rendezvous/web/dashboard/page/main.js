@@ -8,7 +8,8 @@ import {showJob} from './job.js';
 let stop = () => {};
 let jobs = [];
 
-// The address that cadre dashboard prints brings its token; a bookmark should not.
+// The address that `cadre dashboard` prints has the token. It is removed from the address, so that a bookmark does not
+// keep it.
 const brought = /^#token=([0-9a-f]+)$/.exec(location.hash);
 if (brought) {
   setToken(brought[1]);

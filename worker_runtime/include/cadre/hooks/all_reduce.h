@@ -1,4 +1,4 @@
-// The plain way: the average of all ranks' gradients. The hooks that wrap go around this one.
+// The plain average of all ranks' gradients, which is also what the wrapping hooks wrap by default.
 #ifndef CADRE_HOOKS_ALL_REDUCE_H_
 #define CADRE_HOOKS_ALL_REDUCE_H_
 
@@ -12,8 +12,8 @@ namespace cadre::hooks {
 
 class HookThread;
 
-// Divides by the number of ranks, then sums, in the type that the bucket has: what an average can
-// hold does not overflow on the way.
+// Divides by the number of ranks, then sums, in the bucket's type, so that a sum cannot overflow if
+// the average does not.
 class AllReduceHook : public CommunicationHook {
  public:
   AllReduceHook();
@@ -28,18 +28,18 @@ class AllReduceHook : public CommunicationHook {
   std::string DescribeOptions() const override { return "the average"; }
 
  private:
-  // The last, so that it stops before what its operations use is gone.
+  // The last member, so that its thread stops before the memory that its operations use is freed.
   const std::unique_ptr<HookThread> thread_;
 };
 
-// Cuts every element of this rank's gradients to at most `limit`, up and down, before `inner`
-// reduces them. NaN stays.
+// Clamps every element of this rank's gradients to [-limit, limit] before `inner` reduces them. NaN
+// is kept.
 class ClippingHook : public CommunicationHook {
  public:
   // A null `inner` is the plain average.
   ClippingHook(double limit, std::shared_ptr<CommunicationHook> inner);
 
-  // INVALID_ARGUMENT: the limit is not positive, or as CheckFloatBuckets().
+  // INVALID_ARGUMENT: the limit is not positive, or an error of CheckFloatBuckets().
   Status Layout(Span<const BucketView> buckets) override;
   std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
   Result<std::string> SaveState() const override { return inner_->SaveState(); }

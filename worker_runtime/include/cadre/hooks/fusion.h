@@ -1,4 +1,4 @@
-// Small tensors that travel together, by SINGA's rule. Pure.
+// Groups small tensors that are sent together, by SINGA's rule. Pure.
 #ifndef CADRE_HOOKS_FUSION_H_
 #define CADRE_HOOKS_FUSION_H_
 
@@ -12,9 +12,10 @@ namespace cadre::hooks {
 // SINGA's default threshold, in elements.
 inline constexpr size_t kFusionThreshold = 2097152;
 
-// Goes through the tensors, of these many elements, in `order`. One with more than `threshold`
+// Groups tensors of these element counts, visited in `order`. A tensor with more than `threshold`
 // elements is a group of its own; the others are collected, and a group is closed as soon as it has
-// more than that. Groups come in the order in which they are closed, the rest last.
+// more elements than that. Groups are returned in the order in which they are closed, the
+// unfinished one last.
 std::vector<std::vector<size_t>> FusionGroups(Span<const size_t> counts, Span<const size_t> order,
                                               size_t threshold);
 

@@ -21,22 +21,22 @@
 
 namespace cadre::hooks {
 
-// One thread at a time. Replicas differ between the steps. The parameters' memory must stay where
-// it is.
+// Used by one thread at a time. Replicas differ between steps. The parameters' memory must not
+// move.
 class PartialHook : public CommunicationHook {
  public:
-  // Groups are FusionGroups() of the parameters in the reverse of their order, each of one type.
-  // INVALID_ARGUMENT: no parameters, or one that is not of a floating point type.
+  // The groups are FusionGroups() of the parameters in reverse order, each of one type.
+  // INVALID_ARGUMENT: there are no parameters, or one has no floating point type.
   static Result<std::shared_ptr<PartialHook>> Create(std::vector<Parameter> parameters,
                                                      size_t threshold = kFusionThreshold);
 
   size_t group_count() const { return groups_.size(); }
 
   // Collective, after the optimizer's step t = 1, 2, ...: group (t - 1) mod K of K becomes the
-  // average. Once round, all replicas would be equal if nothing else changed them.
+  // average. After K steps all replicas would be equal if nothing else changed them.
   Status AverageNextGroup(Communicator& communicator, std::chrono::nanoseconds timeout);
-  // Collective: all groups, without a change to whose turn it is. Before a checkpoint or an
-  // evaluation, which then are of one model.
+  // Collective: averages all groups, without changing which group is next. Call it before a
+  // checkpoint or an evaluation, so that all ranks have the same model.
   Status AverageAll(Communicator& communicator, std::chrono::nanoseconds timeout);
 
   Status Layout(Span<const BucketView>) override { return OkStatus(); }
@@ -55,7 +55,7 @@ class PartialHook : public CommunicationHook {
 
   const std::vector<Parameter> parameters_;
   const std::vector<std::vector<size_t>> groups_;
-  // Whose turn it is.
+  // The group that is averaged next.
   size_t next_ = 0;
   uint64_t bytes_given_ = 0;
 };

@@ -1,4 +1,4 @@
-// PowerSGD: each matrix of gradients travels as two thin factors. After Vogels et al., "PowerSGD:
+// PowerSGD: each gradient matrix is sent as two thin factors. After Vogels et al., "PowerSGD:
 // Practical low-rank gradient compression for distributed optimization", and PyTorch's hook.
 #ifndef CADRE_HOOKS_POWER_SGD_H_
 #define CADRE_HOOKS_POWER_SGD_H_
@@ -19,9 +19,10 @@ class HookThread;
 // Names and defaults are PyTorch's.
 struct PowerSgdOptions {
   int matrix_approximation_rank = 1;
-  // So many steps are reduced in full first: gradients change too fast at the beginning.
+  // The number of first steps that are reduced uncompressed, since gradients change too fast at the
+  // beginning.
   int64_t start_power_sgd_iter = 1000;
-  // A gradient is compressed when that makes it smaller by more than this.
+  // A gradient is compressed if that makes it smaller by more than this factor.
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;
@@ -32,15 +33,15 @@ struct PowerSgdOptions {
 // In each step from start_power_sgd_iter on, for each matrix M of a bucket:
 //   M += error;  P = M Q, summed over the ranks;  P orthonormal;  Q = Mᵀ P, averaged over the ranks
 //   the gradient is P Qᵀ;  error = M - P Qᵀ
-// where Q starts as the last step's (warm start) or randomly, made orthonormal. Other gradients are
-// averaged as they are. The factors of a rank that comes without a saved state, or with another
-// one, are rank 0's.
+// where Q starts as the last step's (warm start) or random, made orthonormal. Other gradients are
+// averaged uncompressed. A rank that starts without a saved state, or with a differing one, uses
+// rank 0's factors.
 class PowerSgdHook : public CommunicationHook {
  public:
   explicit PowerSgdHook(const PowerSgdOptions& options);
   ~PowerSgdHook() override;
 
-  // INVALID_ARGUMENT: an option out of range, or as CheckFloatBuckets().
+  // INVALID_ARGUMENT: an option is out of range, or an error of CheckFloatBuckets().
   Status Layout(Span<const BucketView> buckets) override;
   std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
   Result<std::string> SaveState() const override;
@@ -48,7 +49,7 @@ class PowerSgdHook : public CommunicationHook {
   uint64_t bytes_given() const override;
   std::string DescribeOptions() const override;
 
-  // Steps so far.
+  // The number of steps so far.
   int64_t iteration() const { return iteration_; }
 
  private:
@@ -65,10 +66,10 @@ class PowerSgdHook : public CommunicationHook {
   int64_t iteration_ = 0;
   std::map<size_t, std::vector<float>> errors_;
   std::map<size_t, std::vector<float>> qs_;
-  // Whether all ranks count alike, and of which parameters all have the same Q.
+  // Whether all ranks have the same iteration_, and the parameters for which all have the same Q.
   bool iteration_agreed_ = false;
   std::set<size_t> agreed_;
-  // The last, so that it stops before what its operations use is gone.
+  // The last member, so that its thread stops before the memory that its operations use is freed.
   const std::unique_ptr<HookThread> thread_;
 };
 

@@ -1,4 +1,4 @@
-// Gradients that travel as 16-bit floating point numbers: half the bytes.
+// Sends gradients as 16-bit floating point numbers, which halves the bytes.
 //
 //   options.reducer.hook = Fp16Hook();                                 // the average, in 16 bits
 //   options.reducer.hook = Bf16Hook(std::make_shared<PowerSgdHook>(power_sgd));
@@ -17,8 +17,8 @@ namespace cadre::hooks {
 
 class HookThread;
 
-// Casts a float32 bucket, has `inner` reduce the 16-bit copy, and casts what comes out back into
-// the bucket. No error feedback of its own; `inner` may have one.
+// Casts a float32 bucket, lets `inner` reduce the 16-bit copy, and casts the result back into the
+// bucket. It has no error feedback of its own; `inner` may have.
 class SixteenBitHook : public CommunicationHook {
  public:
   // `type` is kFloat16 or kBfloat16. A null `inner` is the plain average.
@@ -42,12 +42,12 @@ class SixteenBitHook : public CommunicationHook {
   const std::shared_ptr<CommunicationHook> inner_;
   // The 16-bit copy of each bucket.
   std::vector<std::vector<uint16_t>> copies_;
-  // The last, so that it stops before what its operations use is gone.
+  // The last member, so that its thread stops before the memory that its operations use is freed.
   const std::unique_ptr<HookThread> thread_;
 };
 
-// Over the plain average, which divides before it sums, as PyTorch's fp16_compress_hook and
-// bf16_compress_hook; or over another hook, as their wrappers.
+// Without `inner`, these wrap the plain average, which divides before it sums, like PyTorch's
+// fp16_compress_hook and bf16_compress_hook; with `inner`, they correspond to PyTorch's wrappers.
 std::shared_ptr<CommunicationHook> Fp16Hook(std::shared_ptr<CommunicationHook> inner = nullptr);
 std::shared_ptr<CommunicationHook> Bf16Hook(std::shared_ptr<CommunicationHook> inner = nullptr);
 

@@ -1,5 +1,5 @@
-// Only the elements that matter travel; the rest waits in a residual until it does. SINGA's sparse
-// modes.
+// Sends only the significant elements; the rest is kept in a residual and added to later steps.
+// These are SINGA's sparse modes.
 #ifndef CADRE_HOOKS_SPARSE_H_
 #define CADRE_HOOKS_SPARSE_H_
 
@@ -17,29 +17,29 @@ class HookThread;
 
 struct SparseOptions {
   enum class Select {
-    // That share of a bucket's elements, rounded up: those of the largest magnitude.
+    // The fraction `sparsity` of a bucket's elements with the largest magnitude, rounded up.
     kTopK,
-    // All elements of at least that magnitude.
+    // All elements whose magnitude is at least `sparsity`.
     kThreshold,
   };
   Select select = Select::kThreshold;
   double sparsity = 0.05;
-  // Without it, what is not sent is lost.
+  // Whether unsent elements are kept for the next step; otherwise they are lost.
   bool residual = true;
 };
 
 // In each step, for each bucket:
-//   g += residual; s = the selected elements of g; residual = g - s as it is sent
+//   g += residual; s = the selected elements of g; residual = g - s, with s as it is sent
 //   g = the sum of all ranks' s, divided by the number of ranks
-// Ranks exchange pairs of index and value; where these would be as many as the bucket has elements,
-// the selected elements are summed densely instead. A residual that was saved is lost when its rank
-// is not there after a restart, as gradients of that rank's share of the data would be.
+// Ranks exchange pairs of index and value; if there were as many pairs as the bucket has elements,
+// the selected elements are summed densely instead. If a rank does not exist after a restart, its
+// saved residual is lost, as the gradients of that rank's share of the data would be.
 class SparseHook : public CommunicationHook {
  public:
   explicit SparseHook(const SparseOptions& options);
   ~SparseHook() override;
 
-  // INVALID_ARGUMENT: a share outside (0, 1], a magnitude that is not positive, or as
+  // INVALID_ARGUMENT: a fraction outside (0, 1], a magnitude that is not positive, or an error of
   // CheckFloatBuckets().
   Status Layout(Span<const BucketView> buckets) override;
   std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
@@ -48,7 +48,8 @@ class SparseHook : public CommunicationHook {
   uint64_t bytes_given() const override;
   std::string DescribeOptions() const override;
 
-  // For the steps that follow, on all ranks; Layout() checks it. The residual stays.
+  // Sets the options of the following steps, on all ranks alike; Layout() checks them. The residual
+  // is kept.
   void set_options(const SparseOptions& options) { options_ = options; }
 
  private:
@@ -60,7 +61,7 @@ class SparseHook : public CommunicationHook {
 
   SparseOptions options_;
   std::map<size_t, std::vector<float>> residuals_;
-  // The last, so that it stops before what its operations use is gone.
+  // The last member, so that its thread stops before the memory that its operations use is freed.
   const std::unique_ptr<HookThread> thread_;
 };
 

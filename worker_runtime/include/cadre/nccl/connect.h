@@ -1,5 +1,5 @@
-// A communicator between GPUs, for whoever has an NCCL id: a program that starts its ranks itself,
-// and hands the id on in a way of its own.
+// A communicator between GPUs, created from an NCCL id: for a program that starts its ranks itself
+// and distributes the id in its own way.
 //
 //   const std::string id = rank == 0 ? Share(*cadre::nccl::MintNcclUniqueId()) : Receive();
 //   CADRE_ASSIGN_OR_RETURN(auto communicator, cadre::nccl::ConnectNccl(id, rank, size));
@@ -21,42 +21,43 @@
 namespace cadre::nccl {
 
 struct NcclOptions {
-  // Distinguishes several communicators over the same ranks; in errors.
+  // Distinguishes several communicators over the same ranks in error messages.
   std::string name = "world";
-  // For connecting, and for each operation from when it runs on the GPU.
+  // Limits connecting, and each operation, counted from when it runs on the GPU.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-  // The GPU, as CUDA counts them here; -1: the worker's local rank, and where there is no worker,
-  // the one that is current on the calling thread (cudaSetDevice).
+  // The CUDA device number in this process; -1: the worker's local rank or, without a worker, the
+  // device that is current on the calling thread (cudaSetDevice).
   int device = -1;
-  // The stream (a cudaStream_t; null is the legacy default stream) that produces what is sent,
-  // asked at every call, on the caller's thread. An operation begins when all that the stream was
-  // given by then is done; calls themselves do not wait, so reduction overlaps what the stream does
-  // next.
+  // Returns the stream (a cudaStream_t; null is the legacy default stream) that produces the data
+  // to send; called at every operation, on the caller's thread. An operation begins when all work
+  // submitted to that stream so far is done. The calls themselves do not wait, so the reduction
+  // overlaps the stream's later work.
   std::function<void*()> producer = [] { return static_cast<void*>(nullptr); };
-  // A stream (a cudaStream_t) of that GPU to run on, in place of one of the communicator's own; it
-  // must outlive the communicator. Calls put their operation on it before they return, so that what
-  // it is given afterwards finds the result; `producer` is not asked.
+  // A stream (a cudaStream_t) of that GPU to run on, instead of one of the communicator's own; it
+  // must outlive the communicator. Calls put their operation on it before they return, so that work
+  // submitted to it afterwards sees the result; `producer` is not called.
   std::optional<void*> stream;
 };
 
-// `id` is an ncclUniqueId's bytes, as rank 0 got them (MintNcclUniqueId() of unique_id.h, or
-// ncclGetUniqueId itself); rank 0 must live until all are connected. Every one of the `size` ranks
-// calls it with the same id and its own rank, one rank per GPU, and waits for the others:
-// options.timeout at most. Buffers are memory of this rank's GPU, and so is what AllocateBuffer()
-// gives. The communicator may be used and destroyed on any thread, and aborts itself when it fails.
+// `id` is the bytes of an ncclUniqueId, created on rank 0 (by MintNcclUniqueId() of unique_id.h, or
+// ncclGetUniqueId); rank 0 must live until all ranks are connected. Each of the `size` ranks, one
+// per GPU, calls it with the same id and its own rank, and waits for the others, at most
+// options.timeout. Buffers must be memory of this rank's GPU, and AllocateBuffer() returns such
+// memory. The communicator may be used and destroyed on any thread, and aborts itself when it
+// fails.
 //   INVALID_ARGUMENT     the id has not kNcclUniqueIdBytes bytes, or `rank` is not below `size`
-//   FAILED_PRECONDITION  no GPU or driver here, or no such GPU; why, in CUDA's words
-//   NOT_FOUND            no NCCL here; where it was looked for
-//   UNAVAILABLE          a rank or the network failed, in NCCL's words
-//   DEADLINE_EXCEEDED    some rank did not come
-//   INTERNAL             CUDA or NCCL failed, in their words
+//   FAILED_PRECONDITION  no GPU or driver here, or no such GPU; with CUDA's message
+//   NOT_FOUND            no NCCL library; lists where it was searched for
+//   UNAVAILABLE          a rank or the network failed, with NCCL's message
+//   DEADLINE_EXCEEDED    some rank did not connect
+//   INTERNAL             CUDA or NCCL failed, with its message
 //   UNIMPLEMENTED        the library was built without NCCL or CUDA
 Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank, int size,
                                                   const NcclOptions& options = {});
 
-// Between the GPUs of the ranks of `host`. Collective: nobody else may use `host` meanwhile, by
-// which the ranks exchange the ids. Either all ranks connect, or all get the error of the first one
-// that cannot, which is named; besides the above:
+// Connects the GPUs of the ranks of `host`. Collective: the ranks exchange the ids through `host`,
+// which must not be used otherwise meanwhile. Either all ranks connect, or all get the error of the
+// first one that cannot, which is named; in addition to the errors above:
 //   FAILED_PRECONDITION  two ranks have the same GPU
 Result<std::unique_ptr<Communicator>> ConnectNccl(Communicator& host, const NcclOptions& options);
 

@@ -1,6 +1,6 @@
-// A libtorch archive to a file, and from one. libtorch's own archive.save_to(path) ends the process
-// where the disk is full, by an exception in a destructor, and load_from(path) throws; here both
-// are errors. One thread.
+// Writes a libtorch archive to a file, and reads one. libtorch's own archive.save_to(path) ends the
+// process if the disk is full, by an exception in a destructor, and load_from(path) throws; here
+// both return errors. Used by one thread.
 #ifndef CADRE_TORCH_ARCHIVE_FILE_H_
 #define CADRE_TORCH_ARCHIVE_FILE_H_
 
@@ -12,14 +12,15 @@
 
 namespace cadre {
 
-// Not synced: that is SaveCheckpoint's part. An error names the file and says why; what was written
-// until then is left for the caller to remove.
+// The file is not synced: SaveCheckpoint does that. An error names the file and the reason; a
+// partly written file is left for the caller to remove.
 Status SaveArchive(torch::serialize::OutputArchive& archive, const std::string& path);
 
-// Has `read` take what the archive holds, onto `device`; it may throw as libtorch does.
+// Calls `read` with the archive in the file, loaded onto `device`; `read` may throw as libtorch
+// does.
 //   NOT_FOUND         there is no such file
-//   INVALID_ARGUMENT  it is no archive of libtorch's, as those of Python's torch.save() are not, or
-//                     what is read is not in it; says so, and names the file
+//   INVALID_ARGUMENT  naming the file: it is not a libtorch archive (those of Python's torch.save()
+//                     are not), or an entry that `read` asks for is missing
 Status LoadArchive(const std::string& path, const torch::Device& device,
                    const std::function<void(torch::serialize::InputArchive&)>& read);
 

@@ -1,5 +1,5 @@
-// Operators compute in 16 bits where that is safe: torch.autocast of PyTorch's Python, which C++
-// has the parts of, under names that differ between releases.
+// Lets operators compute in 16 bits where that is safe: PyTorch's torch.autocast for C++, where
+// libtorch has only its parts, under names that differ between releases.
 //
 //   torch::Tensor loss;
 //   {
@@ -14,35 +14,36 @@
 
 namespace cadre::nn {
 
-// What a thread's operators on one kind of device do. libtorch keeps it for each thread.
+// What a thread's operators on one kind of device do. libtorch keeps this state per thread.
 struct AutocastState {
   bool enabled = false;
   torch::ScalarType type = torch::kFloat16;
-  // Of the parameters' 16-bit copies, each of which is made once in the outermost Autocast.
+  // Whether to cache the parameters' 16-bit copies, so that each is made once per outermost
+  // Autocast.
   bool cache = true;
 };
 
-// Whether this libtorch has autocast for that kind of device: before 2.4 for the host and CUDA
-// alone.
+// Whether this libtorch has autocast for that kind of device: before 2.4 only for the host and
+// CUDA.
 bool HasAutocast(torch::DeviceType device);
-// Of the calling thread. Where there is none: not enabled.
+// The calling thread's state; not enabled if this libtorch has no autocast for the device.
 AutocastState CurrentAutocast(torch::DeviceType device);
 
 // While it lives, the calling thread's operators on that kind of device compute in `type`, float16
-// or bfloat16, where libtorch deems that safe; with `enabled` false they do not, inside an outer
-// one that is. For the forward pass and the loss; the backward pass, outside of it, uses the types
-// that these used. May be nested. The parameters' copies are forgotten at the end of the outermost,
-// so no optimizer may step inside.
+// or bfloat16, where libtorch considers that safe; with `enabled` false they do not, even inside an
+// outer Autocast that is enabled. Use it for the forward pass and the loss; the backward pass,
+// outside of it, uses the types that these used. May be nested. The parameters' 16-bit copies are
+// dropped at the end of the outermost one, so no optimizer may step inside.
 //
-// Throws c10::Error: HasAutocast() is false, or the type is another. On the host libtorch 1.13 has
-// bfloat16 alone.
+// Throws c10::Error if HasAutocast() is false, or for another type. On the host, libtorch 1.13
+// supports only bfloat16.
 //
-// In FullySharded's units the 16-bit copies of a unit's parameters stay from its forward to its
-// backward pass: FullyShardedOptions::parameter_type does without them, and so does Checkpointed.
+// In FullySharded's units the 16-bit copies of a unit's parameters stay allocated from its forward
+// to its backward pass; FullyShardedOptions::parameter_type avoids them, and so does Checkpointed.
 class Autocast {
  public:
   Autocast(torch::DeviceType device, torch::ScalarType type, bool enabled = true);
-  // As a state that was read before, in another place or on another thread.
+  // Applies a state that was read before, in another place or on another thread.
   Autocast(torch::DeviceType device, const AutocastState& state);
   ~Autocast();
   Autocast(const Autocast&) = delete;

@@ -1,5 +1,5 @@
-// Activation checkpointing: a part of the model keeps what goes into it and nothing else; what is
-// in between is computed again in the backward pass (arXiv 1604.06174).
+// Activation checkpointing: a part of the model keeps only its inputs; the values computed from
+// them are computed again in the backward pass (arXiv 1604.06174).
 //
 //   torch::Tensor NetImpl::forward(torch::Tensor x) {
 //     for (auto& block : blocks) x = cadre::nn::Checkpointed(block, x);   // for block->forward(x)
@@ -7,9 +7,9 @@
 //   }
 //
 // After torch.utils.checkpoint with use_reentrant=True: a backward pass within the backward pass.
-// (The other kind rests on hooks of saved tensors, which libtorch gives to Python alone.) Unlike
-// there, inputs need not require gradients, running statistics of batch normalization count once,
-// and autocast's copies that the first run makes are not kept for others.
+// (The other kind needs hooks on saved tensors, which libtorch offers only to Python.) Unlike
+// there, inputs need not require gradients, running statistics of batch normalization are updated
+// once, and autocast's copies that the first run makes are not kept for others.
 #ifndef CADRE_TORCH_CHECKPOINTED_H_
 #define CADRE_TORCH_CHECKPOINTED_H_
 
@@ -30,13 +30,14 @@
 namespace cadre::nn {
 
 struct CheckpointOptions {
-  // The second run draws the same random numbers as the first: on the host, and on devices that
-  // inputs are on, where libtorch knows their generators (CUDA's; others from 2.x on).
+  // The second run draws the same random numbers as the first: on the host, and on the inputs'
+  // devices if libtorch knows their generators (CUDA's; others from 2.x on).
   bool preserve_random = true;
-  // Inputs on devices are kept in pinned memory of the host meanwhile. The copy back is waited for.
+  // Inputs on devices are kept in pinned host memory between the runs. The copy back is
+  // synchronous.
   bool offload_to_host = false;
-  // Buffers of these are the same after the second run as before it, so that running statistics
-  // count once. A module that is itself checkpointed need not be named.
+  // The buffers of these modules are the same after the second run as before it, so that running
+  // statistics are updated once. A module that is itself checkpointed need not be listed.
   std::vector<const torch::nn::Module*> modules = {};
 };
 
@@ -44,7 +45,7 @@ namespace internal {
 
 template <typename T, typename = void>
 struct IsModule : std::is_base_of<torch::nn::Module, T> {};
-// A holder of one.
+// A holder of a module.
 template <typename T>
 struct IsModule<T, std::void_t<decltype(*std::declval<T&>())>>
     : std::is_base_of<torch::nn::Module, std::decay_t<decltype(*std::declval<T&>())>> {};
@@ -60,7 +61,7 @@ auto CheckpointFunction(const CheckpointOptions& options, Function function, Arg
   std::tuple<std::decay_t<Args>...> arguments(std::forward<Args>(args)...);
   if (!torch::GradMode::is_enabled()) return Output(std::apply(function, std::move(arguments)));
   std::vector<torch::Tensor> inputs = TakeTensors(arguments);
-  // What is returned, but for its tensors.
+  // The returned value without its tensors.
   const auto returned = std::make_shared<std::optional<Output>>();
   auto flat = RunCheckpointed(
       [function, arguments, returned](const std::vector<torch::Tensor>& tensors) mutable {
@@ -79,21 +80,22 @@ auto CheckpointFunction(const CheckpointOptions& options, Function function, Arg
 
 }  // namespace internal
 
-// What `callee` returns: of a function, callee(args...); of a module, a holder of one or a
-// std::shared_ptr to one, CallUnit(callee, args...), so that a unit of a FullySharded is gathered
-// again for the second run. Where gradients are off it is called and nothing else.
+// Returns what `callee` returns: callee(args...) for a function; CallUnit(callee, args...) for a
+// module, a holder of one or a std::shared_ptr to one, so that a unit of a FullySharded is gathered
+// again for the second run. If gradients are off, it only calls it.
 //
-// Tensors go in as arguments, alone or in vectors; those that a function has otherwise are not
-// offloaded, and get their gradients as parameters do. It returns a tensor, a vector of them or a
-// tuple of these. It is copied (a module by reference: it must outlive the graph), must do the same
-// both times, and may contain other Checkpointed. Its graph is gone through once unless it is
-// retained; gradients of gradients, torch::autograd::grad() and backward(inputs) are not possible.
+// Tensors are passed as arguments, alone or in vectors; tensors that a function reaches in other
+// ways are not offloaded, and get their gradients as parameters do. The function returns a tensor,
+// a vector of them or a tuple of these. It is copied (a module is held by reference and must
+// outlive the graph), must do the same both times, and may contain other Checkpointed calls. Its
+// graph supports one backward pass unless it is retained; gradients of gradients,
+// torch::autograd::grad() and backward(inputs) are not supported.
 //
-// A parameter that several Checkpointed use is ready several times in a backward pass: DataParallel
-// then needs static_graph. In a FullySharded, one unit in one Checkpointed: all that are in one are
-// gathered together.
+// A parameter that is used in several Checkpointed calls becomes ready several times in a backward
+// pass: DataParallel then needs static_graph. With FullySharded, use one unit per Checkpointed
+// call: all units in one call are gathered together.
 //
-// The backward pass throws c10::Error: an input was changed in place, or the second run returned
+// The backward pass throws c10::Error if an input was changed in place, or the second run returned
 // something else.
 template <typename Callee, typename... Args>
 auto CheckpointedWith(CheckpointOptions options, Callee&& callee, Args&&... args) {

@@ -1,9 +1,9 @@
-// Gradients with the same bits at any number of ranks, for runs that are to be repeated exactly:
+// Makes gradients bitwise equal for any number of ranks, for runs that must be exactly repeatable:
 // with 2, 4 or 8 ranks, and in an elastic job that shrinks and grows. The batch is cut into a fixed
-// number of parts of one size, each of which goes through the model alone, since a matrix product
-// sums in another order where the batch has another size; and the parts' gradients are added in a
-// fixed tree over the parts, wherever they are. In place of DataParallel, and slower: each rank
-// gets all ranks' sums, and nothing is sent while gradients are computed.
+// number of parts of one size. Each part goes through the model alone, since a matrix product sums
+// in another order for another batch size; the parts' gradients are added in a fixed tree over the
+// parts, wherever they are. It replaces DataParallel and is slower: each rank gets all ranks' sums,
+// and communication does not overlap the backward pass.
 //
 //   CADRE_ASSIGN_OR_RETURN(auto reduction, DeterministicReduction::Create(*net, communicator));
 //   for (int part = reduction->parts().begin; part < reduction->parts().end; ++part) {
@@ -15,10 +15,10 @@
 //   optimizer.step();
 //   optimizer.zero_grad();
 //
-// What else a run must have the same: the program, its libraries and the kind of processor or GPU;
-// the number of threads in which libtorch computes (cadre starts workers with OMP_NUM_THREADS=1);
-// on CUDA also torch::globalContext().setDeterministicAlgorithms(). Buffers that a forward pass
-// changes (batch normalisation's averages) are each rank's own.
+// For equal results the runs must also have the same program, libraries and kind of processor or
+// GPU; the same number of libtorch threads (cadre starts workers with OMP_NUM_THREADS=1); and on
+// CUDA torch::globalContext().setDeterministicAlgorithms(). Buffers that a forward pass changes
+// (batch normalization's averages) are separate on each rank.
 #ifndef CADRE_TORCH_DETERMINISTIC_REDUCTION_H_
 #define CADRE_TORCH_DETERMINISTIC_REDUCTION_H_
 
@@ -37,21 +37,22 @@
 namespace cadre::nn {
 
 struct DeterministicReductionOptions {
-  // Of a batch, each as large as the others. The world's size is at most this; where it divides it,
-  // all ranks have as much to do.
+  // The number of equally large parts of a batch. The world's size is at most this; if it divides
+  // it, all ranks have the same amount of work.
   int parts = 24;
-  // All ranks begin with rank 0's parameters and buffers.
+  // All ranks start with rank 0's parameters and buffers.
   bool broadcast = true;
-  // For each collective. Longer than the communicator's own timeout, whose error names the rank
-  // that did not come.
+  // Limits each collective. Longer than the communicator's own timeout, whose error names the
+  // missing rank.
   std::chrono::nanoseconds timeout = std::chrono::minutes(11);
 };
 
-// One thread. The module's parameters may be on any device; sums travel through the host.
+// Used by one thread. The module's parameters may be on any device; sums are exchanged through the
+// host.
 class DeterministicReduction {
  public:
-  // Collective. The module's type and device stay as they are afterwards; `communicator` must
-  // outlive it.
+  // Collective. The module's type and device must not change afterwards; `communicator` must
+  // outlive the result.
   //   INVALID_ARGUMENT  fewer parts than ranks, or another number than another rank's; the ranks'
   //                     parameters differ, which names one of them; a parameter is sparse or of no
   //                     floating type
@@ -59,30 +60,30 @@ class DeterministicReduction {
       const torch::nn::Module& module, Communicator& communicator,
       DeterministicReductionOptions options = {});
 
-  // Which are this rank's, to be gone through in order.
+  // This rank's parts, which must be processed in order.
   PartRange parts() const { return mine_; }
 
-  // After the backward pass of the next part: takes its gradients, so that the parameters have
-  // none.
+  // Call after the backward pass of the next part. Takes that part's gradients, and leaves the
+  // parameters without any.
   //   FAILED_PRECONDITION  this rank has no more parts
   //   INVALID_ARGUMENT     a gradient is sparse
   Status Take();
 
-  // Collective, after the last part. Each parameter's gradient is the average over all parts then,
-  // as it is of the loss's mean over the whole batch; none where no part has one. 16-bit gradients
-  // are added in 32 bits.
+  // Collective, called after the last part. Each parameter's gradient becomes the average over all
+  // parts, which is the gradient of the loss's mean over the whole batch; undefined if no part has
+  // one. 16-bit gradients are added in 32 bits.
   //   FAILED_PRECONDITION  parts are missing
   //   else as collectives  DEADLINE_EXCEEDED, ABORTED, ...; the communicator is aborted then
   Status Finish();
 
  private:
-  // Parameters of one device that are summed in one type, behind one another.
+  // Parameters of one device that are summed in one type, stored one after the other.
   struct Group {
     std::vector<size_t> parameters;
     int64_t elements = 0;
     torch::TensorOptions options;
   };
-  using Flats = std::vector<torch::Tensor>;  // of each group
+  using Flats = std::vector<torch::Tensor>;  // one per group
 
   DeterministicReduction(Communicator& communicator, NamedTensors trained,
                          const DeterministicReductionOptions& options);
@@ -90,7 +91,7 @@ class DeterministicReduction {
   Status CheckOptions();
   Status Begin(const torch::nn::Module& module);
   Status TakeAll();
-  // All ranks' sums of elements `begin` to `end` - 1 of a group become one.
+  // Combines all ranks' sums of elements `begin` to `end` - 1 of a group.
   Status Combine(size_t group, int64_t begin, int64_t end);
   Status FinishAll();
   void GiveBack();
@@ -101,7 +102,7 @@ class DeterministicReduction {
   const PartRange mine_;
   std::vector<Group> groups_;
   TreeSum<Flats> sums_;
-  // Of all ranks, behind one another, when all parts are there.
+  // The tree nodes of all ranks, in order, once all parts are taken.
   std::vector<PartRange> nodes_;
   std::vector<size_t> nodes_of_rank_;
   int taken_ = 0;

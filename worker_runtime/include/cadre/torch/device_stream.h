@@ -1,62 +1,65 @@
-// Streams and events of any device by libtorch's own interface: no header of a device is needed.
+// Streams and events of any device through libtorch's generic interface, without a device's
+// headers, and how the ranks' devices are connected.
 #ifndef CADRE_TORCH_DEVICE_STREAM_H_
 #define CADRE_TORCH_DEVICE_STREAM_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
 #include "c10/core/StreamGuard.h"
+#include "cadre/communicator.h"
 #include "cadre/result.h"
 #include "torch/types.h"
 
 namespace cadre::nn {
 
-// How long what devices were given last has before it is given up.
+// How long to wait for the last work submitted to devices before giving up.
 inline constexpr std::chrono::nanoseconds kLastDeviceWait = std::chrono::seconds(5);
 
-// A point in a stream. One of the host is always reached.
+// A point in a stream. A point of the host is always reached.
 class DevicePoint {
  public:
   DevicePoint() = default;
   explicit DevicePoint(c10::Stream stream);
 
-  // Does not block; throws what went wrong on the device.
+  // Does not block; throws errors of the device.
   bool reached() const;
-  // What is queued on that stream from now on waits for it.
+  // Makes later work on that stream wait for this point.
   void Block(c10::Stream stream);
 
  private:
   std::optional<c10::Event> event_;
 };
 
-// A stream beside those of the computation, for copies and collectives. On the host: nothing, since
-// nothing there is asynchronous. One thread at a time.
+// A stream separate from those of the computation, for copies and collectives. On the host it does
+// nothing, since nothing there is asynchronous. Used by one thread at a time.
 class DeviceStream {
  public:
   explicit DeviceStream(torch::Device device);
 
   torch::Device device() const { return device_; }
-  // Of CUDA: a cudaStream_t, whose null is valid. INVALID_ARGUMENT: the device is another.
+  // The cudaStream_t of a CUDA device; null is valid. INVALID_ARGUMENT: not a CUDA device.
   Result<void*> CudaHandle() const;
-  // What the calling thread's operators are queued on; nullopt on the host.
+  // The stream on which the calling thread's operators are queued; nullopt on the host.
   std::optional<c10::Stream> Current() const;
 
-  // What is queued here from now on waits for all that `other` has been given.
+  // Makes later work on this stream wait for all work submitted to `other` so far.
   void WaitFor(c10::Stream other);
-  // And the other way round, for the calling thread's current stream.
+  // Makes later work on the calling thread's current stream wait for this one.
   void CurrentWaits() const;
   DevicePoint Here() const;
-  // The host waits for all that this has been given.
+  // Blocks the host until all work submitted to this stream is done.
   void Synchronize() const;
-  // The tensor's memory is used here, too: it stays until that is done.
+  // Marks the tensor's memory as used on this stream, so that it is kept until that work is done.
   void Uses(const torch::Tensor& tensor) const;
-  // And the other way round: by what the calling thread's current stream is given.
+  // Likewise, as used on the calling thread's current stream.
   void CurrentUses(const torch::Tensor& tensor) const;
 
-  // While it lives, the calling thread's operators are queued here.
+  // While it lives, the calling thread's operators are queued on this stream.
   class Scope {
    public:
     explicit Scope(const DeviceStream& stream);
@@ -70,12 +73,22 @@ class DeviceStream {
   std::optional<c10::Stream> stream_;
 };
 
-// Lets `device` copy to and from that memory of the host by itself, until the result, which keeps
-// the memory, is gone. Null: it cannot.
+// Collective: connects the device of `stream` with those of the other ranks of `host`. Buffers are
+// device memory, and calls put their operation on the stream before they return. UNIMPLEMENTED,
+// NOT_FOUND, FAILED_PRECONDITION, on all ranks alike: these devices cannot be connected, and
+// gradients go through the host.
+using ConnectDevice =
+    std::function<Result<std::unique_ptr<Communicator>>(Communicator& host, DeviceStream& stream)>;
+
+// Connects by NCCL; UNIMPLEMENTED for devices other than CUDA's.
+Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceStream& stream);
+
+// Pins that host memory, so that `device` copies to and from it asynchronously, until the result,
+// which keeps the memory alive, is destroyed. Null: it cannot.
 std::shared_ptr<void> Pin(torch::Device device, std::shared_ptr<void> owner, void* memory,
                           size_t bytes);
 
-// Memory of the host that `device` copies to and from while the host goes on, where it can.
+// Returns host memory, pinned if possible, which `device` copies to and from asynchronously.
 torch::Tensor EmptyPinned(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type);
 
 }  // namespace cadre::nn

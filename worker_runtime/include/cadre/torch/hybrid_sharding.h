@@ -1,6 +1,6 @@
-// Hybrid sharding: a FullySharded model is sharded over the ranks of each node alone, and every
-// node has a replica of it. Parameters are gathered within nodes; only gradients go between them,
-// each rank's part once. After PyTorch's HYBRID_SHARD (arXiv 2304.11277).
+// Hybrid sharding: a FullySharded model is sharded over the ranks of each node only, and every node
+// has a replica of it. Parameters are gathered within nodes; only gradients cross nodes, each
+// rank's part once. After PyTorch's HYBRID_SHARD (arXiv 2304.11277).
 //
 //   CADRE_ASSIGN_OR_RETURN(
 //       auto groups, cadre::nn::SplitByNode(*world.communicator,
@@ -23,21 +23,22 @@ namespace cadre::nn {
 
 // Neither is null. Both must outlive the model.
 struct HybridGroups {
-  // The ranks that share one replica out among them.
+  // The ranks that share one replica.
   std::unique_ptr<Communicator> shards;
-  // Those that have the same part, one in each replica, in the order of the replicas.
+  // The ranks that have the same part, one in each replica, in the order of the replicas.
   std::unique_ptr<Communicator> replicas;
 };
 
-// Collective: of a world whose ranks are contiguous per node, so many on each; a part of a node, or
-// several nodes together, can be a replica as well. Waits. May outlive the world.
-//   INVALID_ARGUMENT, on all ranks: they name different numbers, or one that does not divide theirs
+// Collective: splits a world whose ranks are contiguous per node, `local_size` on each; a fraction
+// of a node, or several nodes together, can be a replica as well. Waits. The groups may outlive the
+// world.
+//   INVALID_ARGUMENT, on all ranks: local_size differs, or does not divide the number of ranks
 Result<HybridGroups> SplitByNode(Communicator& world, int local_size,
                                  std::chrono::nanoseconds timeout = std::chrono::minutes(11));
 
-// Collective over both; null: there is one replica. INVALID_ARGUMENT, naming the rank and both
-// sizes: ranks of one replica are in different replicas by the other communicator, or ranks of that
-// have different parts.
+// Collective over both; `replicas` is null if there is only one replica. INVALID_ARGUMENT, naming
+// the rank and both sizes: ranks of one replica are in different replicas according to `replicas`,
+// or its ranks have different parts.
 Status CheckGroupsFit(Communicator& shards, Communicator* replicas,
                       std::chrono::nanoseconds timeout);
 

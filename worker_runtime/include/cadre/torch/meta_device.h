@@ -1,7 +1,7 @@
-// Models that are made without memory: their parameters are on libtorch's meta device, where a
-// tensor has a shape and a type and nothing else. For models that are too large for one process,
-// which FullySharded gives memory unit by unit. After PyTorch's `with torch.device("meta")`,
-// to_empty() and reset_parameters().
+// Creates models without memory: their parameters are on libtorch's meta device, where a tensor has
+// only a shape and a type. For models that are too large for one process, to which FullySharded
+// gives memory unit by unit. After PyTorch's `with torch.device("meta")`, to_empty() and
+// reset_parameters().
 //
 //   std::shared_ptr<NetImpl> net;
 //   {
@@ -24,9 +24,10 @@
 
 namespace cadre::nn {
 
-// While it lives, what this thread makes by torch::empty(), zeros(), randn() and the like is on the
-// meta device, unless options name a device; filling it changes nothing and draws no random
-// numbers. A list, torch::tensor({1, 2}), stays on the host. What reads values throws there.
+// While it lives, tensors that this thread creates by torch::empty(), zeros(), randn() and the like
+// are on the meta device, unless options name a device; filling them changes nothing and draws no
+// random numbers. A list, torch::tensor({1, 2}), stays on the host. Operations that read values
+// throw there.
 class OnMetaDevice {
  public:
   OnMetaDevice();
@@ -37,25 +38,26 @@ class OnMetaDevice {
   const c10::impl::IncludeDispatchKeyGuard included_;
 };
 
-// Gives a module's own parameters and buffers their first values, not those of the modules within
-// it, which have theirs; in place: the tensors stay the same. Until then floating-point parameters
-// are not numbers. Called for modules that have some on the meta device. False: it does not know
+// Gives a module's own parameters and buffers, not those of its submodules, which are initialized
+// separately, their first values, in place. Until then floating-point parameters are NaN. Called
+// for modules that have parameters or buffers on the meta device. Returns false if it does not know
 // the module.
 using InitializeModule = std::function<bool(torch::nn::Module&)>;
 
-// As the constructors of libtorch's own modules do. What other constructors do to the modules
-// within theirs is not known: a Transformer's parameters, say, get what its layers begin with.
+// Initializes like the constructors of libtorch's own modules. What other constructors do to their
+// submodules is not known: a Transformer's parameters, for example, get the first values of its
+// layers.
 bool ResetParameters(torch::nn::Module& module);
 
-// Gives a model memory on that device and first values, as FullySharded does for one that it
+// Gives a model memory on that device and first values, as FullySharded does for a model that it
 // shards.
 //   INVALID_ARGUMENT  naming it: a module that `initialize` does not know
 //   INTERNAL          naming the module: what `initialize` threw
 Status InitializeOn(torch::nn::Module& model, const torch::Device& device,
                     const InitializeModule& initialize);
 
-// The tensor gets memory there, whose values are any, and stays the same tensor, which modules and
-// optimizers know.
+// Allocates memory for the tensor on that device, with undefined values. The tensor object, which
+// modules and optimizers refer to, stays the same.
 void GiveMemory(const torch::Tensor& tensor, const torch::Device& device);
 
 }  // namespace cadre::nn

@@ -1,7 +1,7 @@
-// Data-parallel training whose gradients are sharded (ZeRO's stage 2): as DataParallel, but during
-// the backward pass each gradient is averaged on the rank alone that owns its parameter, and freed
-// elsewhere. After FairScale's ShardedDataParallel. It works with a ShardedOptimizer only: no other
-// finds the gradients that it needs.
+// Data-parallel training with sharded gradients (ZeRO's stage 2): like DataParallel, but during the
+// backward pass each gradient is averaged only on the rank that owns its parameter, and freed
+// elsewhere. After FairScale's ShardedDataParallel. It works only with a ShardedOptimizer: other
+// optimizers do not find the gradients that they need.
 //
 //   torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
 //   CADRE_ASSIGN_OR_RETURN(auto optimizer, ShardedOptimizer::Create(*net, adam, communicator));
@@ -23,13 +23,13 @@
 
 namespace cadre::nn {
 
-// One thread. Uses the optimizer's communicator; the optimizer must outlive it, and has one model
-// at a time. Nobody else may use the communicator between forward() and Finish(), which must be
-// called, and not only before an optimizer that is not ours.
+// Used by one thread. Uses the optimizer's communicator; the optimizer must outlive it, and has one
+// model at a time. The communicator must not be used otherwise between forward() and Finish(),
+// which must be called even if no step follows.
 //
-// Where this differs from DataParallel: after Finish() the gradients of this rank's own parameters
-// are there, and no others. The next forward pass forgets them, so that they need no ZeroGrad();
-// passes add up inside NoSync alone, where each rank has all gradients. No communication hooks.
+// Differences from DataParallel: after Finish() only the gradients of this rank's own parameters
+// exist. The next forward pass clears them, so no ZeroGrad() is needed; passes accumulate only
+// inside NoSync, where each rank has all gradients. Communication hooks are not supported.
 template <typename Module>
 class ShardedDataParallel : public DataParallel<Module> {
  public:
@@ -49,7 +49,7 @@ class ShardedDataParallel : public DataParallel<Module> {
   }
   ~ShardedDataParallel() override { optimizer_.set_before_step(nullptr); }
 
-  // ShardedOptimizer::Step() does it.
+  // ShardedOptimizer::Step() calls it.
   Status BeforeOptimizerStep() = delete;
 
  private:

@@ -1,7 +1,6 @@
-// Scales the loss so that small gradients do not vanish in float16, and leaves steps out whose
-// gradients overflowed, on all ranks together: PyTorch's torch.amp.GradScaler, whose numbers these
-// are, as ShardedGradScaler of FairScale and PyTorch's FSDP does it over ranks that have parts of
-// the gradients each.
+// Scales the loss so that small gradients do not vanish in float16, and skips steps whose gradients
+// overflowed, on all ranks together. It uses the numbers of PyTorch's torch.amp.GradScaler, and
+// works with sharded gradients, like ShardedGradScaler of FairScale and PyTorch's FSDP.
 //
 //   CADRE_ASSIGN_OR_RETURN(auto scaler, cadre::nn::ShardedGradScaler::Create(communicator));
 //   ... loss under Autocast (autocast.h)
@@ -10,11 +9,11 @@
 //   CADRE_RETURN_IF_ERROR(scaler->Step(*optimizer).status());   // in place of optimizer->Step()
 //   CADRE_RETURN_IF_ERROR(scaler->Update());
 //
-// DataParallel and ShardedDataParallel take it with ReducerOptions::non_finite set to kIgnore: with
-// kError an overflow is the end, and with kSkip the scale would not fall for it.
-// DistributedOptimizer is given it once (UseScaler()) and makes these calls itself. bfloat16 has
-// float32's range and needs no scale. In hybrid sharding the communicator is that of all ranks, not
-// one replica's.
+// With DataParallel and ShardedDataParallel set ReducerOptions::non_finite to kIgnore: with kError
+// an overflow would fail the training, and with kSkip the scale would not be reduced.
+// DistributedOptimizer is given the scaler once (UseScaler()) and makes these calls itself.
+// bfloat16 has float32's range and needs no scale. In hybrid sharding pass the communicator of all
+// ranks, not one replica's.
 #ifndef CADRE_TORCH_SHARDED_GRAD_SCALER_H_
 #define CADRE_TORCH_SHARDED_GRAD_SCALER_H_
 
@@ -41,22 +40,24 @@ class ShardedOptimizer;
 // The same on all ranks.
 struct GradScalerOptions {
   double init_scale = 65536;
-  // The scale is multiplied by it after so many updates in a row without an overflow; more than 1.
+  // The factor, more than 1, by which the scale grows after growth_interval updates in a row
+  // without an overflow.
   double growth_factor = 2;
   int64_t growth_interval = 2000;
-  // And by this after a step that overflowed; between 0 and 1.
+  // The factor, between 0 and 1, by which the scale changes after a step that overflowed.
   double backoff_factor = 0.5;
-  // Without it losses and gradients stay as they are and every step is made, so that one program
-  // trains in all types.
+  // If false, losses and gradients are unchanged and every step is made, so that one program can
+  // train in all types.
   bool enabled = true;
-  // For each collective. Longer than the communicator's own timeout, whose error names the rank
-  // that did not come.
+  // Limits each collective. Longer than the communicator's own timeout, whose error names the
+  // missing rank.
   std::chrono::nanoseconds timeout = std::chrono::minutes(11);
 };
 
-// One thread. The communicator must outlive it. Unscale() and Step() are collective, after
-// Finish(): all ranks call them in the same order for the same optimizers. They wait for devices.
-// An error of one of them aborts the communicator, and every later call of them returns it.
+// Used by one thread. The communicator must outlive it. Unscale() and Step() are collective and
+// called after Finish(): all ranks call them in the same order for the same optimizers. They wait
+// for devices. An error in one of them aborts the communicator and is returned by every later call
+// of them.
 class ShardedGradScaler {
  public:
   // INVALID_ARGUMENT: an option is out of its range.
@@ -65,20 +66,20 @@ class ShardedGradScaler {
   ShardedGradScaler(const ShardedGradScaler&) = delete;
   ShardedGradScaler& operator=(const ShardedGradScaler&) = delete;
 
-  // The loss, in its own type, times the scale. One in float16 overflows with the scale: compute it
-  // in float32, as losses are under Autocast.
+  // Returns the loss times the scale, in the loss's type. A float16 loss overflows with the scale:
+  // compute it in float32, as losses are under Autocast.
   torch::Tensor Scale(const torch::Tensor& loss);
 
-  // Divides the gradients that are here by the scale, before they are looked at or clipped
-  // (ClipGradNorm()), and finds out whether those of all ranks are finite. Step() does it where it
-  // was not done. The optimizer of a FullySharded is the one over its shards().
+  // Divides this rank's gradients by the scale, so that they can be inspected or clipped
+  // (ClipGradNorm()), and finds out whether those of all ranks are finite. Step() does it if it was
+  // not done. The optimizer of a FullySharded is the one over its shards().
   //   FAILED_PRECONDITION, naming the rank and what to do: this was done, or Step() was, since the
   //     last Update(); no rank has a gradient, or none has scaled a loss; the ranks' scales differ
   Status Unscale(torch::optim::Optimizer& optimizer);
   Status Unscale(ShardedOptimizer& optimizer);
 
-  // Steps, unless some rank's gradient is not finite: then no rank does. Whether it stepped. Errors
-  // are Unscale()'s and the step's own.
+  // Steps, unless some rank's gradient is not finite, in which case no rank steps. Returns whether
+  // it stepped. Errors are those of Unscale() and of the optimizer's step.
   Result<bool> Step(torch::optim::Optimizer& optimizer);
   Result<bool> Step(ShardedOptimizer& optimizer);
   template <typename Module>
@@ -87,32 +88,33 @@ class ShardedGradScaler {
         optimizer, [&] { return model.Step(optimizer); }, [&] { return model.SkipStep(); });
   }
 
-  // At the end of the iteration, after the last Step(): the scale falls where a step was left out,
-  // and grows after growth_interval updates without. Or it becomes `new_scale`, more than 0.
+  // Call at the end of the iteration, after the last Step(): reduces the scale if a step was
+  // skipped, and increases it after growth_interval updates without one. The second form sets the
+  // scale to `new_scale`, more than 0.
   //   FAILED_PRECONDITION  there was no Step() or Unscale() since the last one
-  //   INVALID_ARGUMENT     new_scale
-  //   OUT_OF_RANGE         the scale fell to 0, since gradients are finite at none
+  //   INVALID_ARGUMENT     new_scale is not more than 0
+  //   OUT_OF_RANGE         the scale fell to 0, since gradients were finite at no scale
   Status Update();
   Status Update(double new_scale);
 
   // 1 where it is not enabled.
   double scale() const { return options_.enabled ? scale_ : 1; }
-  // Updates in a row without an overflow, below growth_interval.
+  // The number of updates in a row without an overflow, below growth_interval.
   int64_t growth_tracker() const { return growth_tracker_; }
   bool enabled() const { return options_.enabled; }
-  // Whether the optimizer's gradients are known not to be finite, since the last Update().
+  // Whether the optimizer's gradients were found to be non-finite since the last Update().
   bool found_non_finite(const torch::optim::Optimizer& optimizer) const;
 
-  // After Update(). Under the names of state_dict() in PyTorch; the same on all ranks, so that one
-  // saves it. Nothing where it is not enabled.
+  // Call after Update(). Uses the names of state_dict() in PyTorch; the state is the same on all
+  // ranks, so one rank saves it. Writes nothing if not enabled.
   void SaveState(torch::serialize::OutputArchive& archive) const;
-  // Not collective; all ranks load the same, whatever their number. INVALID_ARGUMENT, naming the
-  // entry: it is missing or no such value; then what there was stays.
+  // Not collective; any number of ranks may load, all the same state. INVALID_ARGUMENT, naming the
+  // entry: it is missing or has an invalid value; the current state is then unchanged.
   Status LoadState(torch::serialize::InputArchive& archive);
 
  private:
   enum class Stage { kReady, kUnscaled, kStepped };
-  // Of an optimizer, since the last Update().
+  // An optimizer's progress since the last Update().
   struct Iteration {
     Stage stage = Stage::kReady;
     bool found = false;
@@ -121,9 +123,9 @@ class ShardedGradScaler {
   ShardedGradScaler(Communicator& communicator, GradScalerOptions options);
 
   Status UnscaleReady(torch::optim::Optimizer& optimizer, Iteration& iteration);
-  // What the ranks come to together, of what this one found.
+  // Combines what this rank found with the other ranks' findings.
   Status Agree(bool has_gradients, bool* found);
-  // `skip`: in the place of `step` where that is left out.
+  // Calls `skip` instead of `step` if the step is skipped.
   Result<bool> StepBy(torch::optim::Optimizer& optimizer, const std::function<Status()>& step,
                       const std::function<Status()>& skip);
   void EndIteration();
@@ -132,7 +134,7 @@ class ShardedGradScaler {
 
   Communicator& communicator_;
   GradScalerOptions options_;
-  // In float32, as PyTorch keeps it.
+  // Kept in float32, as in PyTorch.
   float scale_;
   int64_t growth_tracker_ = 0;
   // Whether a loss was scaled since the last Update().

@@ -1,12 +1,12 @@
-// How a model calls the parts of it whose parameters are sharded (FullySharded): C++ modules have
-// no hooks that would do it.
+// How a model calls its submodules whose parameters are sharded (FullySharded): C++ modules have no
+// hooks for this.
 //
 //   torch::Tensor NetImpl::forward(torch::Tensor x) {
 //     for (auto& block : blocks) x = cadre::nn::CallUnit(block, x);
 //     return head(x);
 //   }
 //
-// A module that is no unit is called as it is, so the model runs without FullySharded, too.
+// A module that is not a unit is called directly, so the model also runs without FullySharded.
 #ifndef CADRE_TORCH_SHARDED_UNIT_H_
 #define CADRE_TORCH_SHARDED_UNIT_H_
 
@@ -23,22 +23,22 @@
 
 namespace cadre::nn {
 
-// A module whose parameters are there while it is called, and while its backward pass runs. Found
-// by the module's address, from any thread.
+// A module whose parameters are gathered while it is called, and while its backward pass runs.
+// A global table maps the module's address to its unit; any thread may look it up.
 class ShardedUnit {
  public:
   virtual ~ShardedUnit();
   ShardedUnit(const ShardedUnit&) = delete;
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
-  // Null: the module is no unit.
+  // Null if the module is not a unit.
   static ShardedUnit* Of(const torch::nn::Module& module);
 
   virtual void BeforeForward() = 0;
   virtual void AfterForward() = 0;
-  // What goes into the module: its gradient is the end of the unit's backward pass.
+  // Marks an input of the module, whose gradient is the end of the unit's backward pass.
   virtual torch::Tensor Enter(const torch::Tensor& input) = 0;
-  // What comes out of it: its gradient is the beginning.
+  // Marks an output of the module, whose gradient is the beginning of the unit's backward pass.
   virtual void Leave(const torch::Tensor& output) = 0;
 
   // While it lives, the module is being called.
@@ -56,7 +56,7 @@ class ShardedUnit {
  protected:
   explicit ShardedUnit(const torch::nn::Module& module) : module_(&module) {}
   const torch::nn::Module& module() const { return *module_; }
-  // FAILED_PRECONDITION: the module is one of another model's units already.
+  // Registers the unit. FAILED_PRECONDITION: the module is already a unit of another model.
   Status Announce();
 
  private:
@@ -65,7 +65,7 @@ class ShardedUnit {
 
 namespace internal {
 
-// A module itself, or what a holder of libtorch's or a std::shared_ptr holds.
+// The module itself, or the one in a libtorch holder or a std::shared_ptr.
 template <typename Callee>
 auto& Called(Callee& callee) {
   if constexpr (std::is_base_of_v<torch::nn::Module, Callee>) {
@@ -100,10 +100,10 @@ void LeaveUnit(ShardedUnit& unit, const std::tuple<Outputs...>& outputs) {
 
 }  // namespace internal
 
-// module.forward(args...), of a module, a holder of one or a std::shared_ptr to one. A unit returns
-// a tensor, a vector of tensors, or a tuple of these. Tensors that go in otherwise than as an
-// argument, alone or in a vector, are not seen: the unit's gradients then go to the other ranks at
-// the end of the backward pass.
+// Calls module.forward(args...) of a module, a holder of one or a std::shared_ptr to one. A unit
+// returns a tensor, a vector of tensors, or a tuple of these. Tensors that are not passed as an
+// argument, alone or in a vector, are not seen: the unit's gradients are then sent to the other
+// ranks only at the end of the backward pass.
 template <typename Module, typename... Args>
 auto CallUnit(Module&& callee, Args&&... args) {
   auto& module = internal::Called(callee);

@@ -1,4 +1,4 @@
-// The order in which the parts of a batch are summed, whoever has them. Pure.
+// The order in which the parts of a batch are summed, on whichever ranks they are. Pure.
 #ifndef CADRE_TORCH_SUMMATION_TREE_H_
 #define CADRE_TORCH_SUMMATION_TREE_H_
 
@@ -15,13 +15,13 @@ struct PartRange {
   int size() const { return end - begin; }
 };
 
-// What one of the ranks has: as much as any other, or one part more.
+// The parts of one rank: the counts of any two ranks differ by at most one.
 inline PartRange PartsOf(int rank, int ranks, int parts) {
   return {rank * parts / ranks, (rank + 1) * parts / ranks};
 }
 
-// Whether neighbours are the halves of a node of the tree over all parts, in which each node's left
-// half has as many parts as its right one, or one less.
+// Whether two adjacent ranges are the halves of a node of the tree over all parts, in which each
+// node's left half has as many parts as its right one, or one less.
 inline bool AreHalves(PartRange left, PartRange right, int parts) {
   for (PartRange node = {0, parts}; node.size() > 1;) {
     const int middle = (node.begin + node.end) / 2;
@@ -37,8 +37,8 @@ inline bool AreHalves(PartRange left, PartRange right, int parts) {
   return false;
 }
 
-// Sums of neighbouring parts, of each node as soon as both halves are there. However the parts were
-// grouped before, the same additions are made.
+// Sums adjacent parts, each tree node as soon as both halves exist, so that the same additions are
+// made however the parts were grouped before.
 template <typename Value>
 class TreeSum {
  public:
@@ -49,7 +49,7 @@ class TreeSum {
 
   explicit TreeSum(int parts) : parts_(parts) {}
 
-  // `range` begins where the one before ended. `add(a, b)` adds `b` to `a`.
+  // `range` begins where the previous one ended. `add(a, b)` adds `b` to `a`.
   template <typename Add>
   void Push(PartRange range, Value value, const Add& add) {
     nodes_.push_back({range, std::move(value)});
@@ -63,8 +63,8 @@ class TreeSum {
     }
   }
 
-  // What is left to be added: one node when all parts are there, else as many as twice the tree is
-  // high at most.
+  // The sums not combined yet: one node if all parts are present, otherwise at most twice the
+  // tree's height.
   const std::vector<Node>& nodes() const { return nodes_; }
   void Clear() { nodes_.clear(); }
 

@@ -1,4 +1,4 @@
-// The tensors in what functions take and return, whatever else is in there.
+// Finds the tensors in what functions take and return, whatever else is in there.
 #ifndef CADRE_TORCH_TENSOR_VALUES_H_
 #define CADRE_TORCH_TENSOR_VALUES_H_
 
@@ -12,7 +12,8 @@
 
 namespace cadre::nn::internal {
 
-// All tensors of a value in order: itself, those of a vector, or of a tuple, pair or array.
+// Visits all tensors of a value in order: the value itself, or those of a vector, tuple, pair or
+// array.
 template <typename Visitor>
 void ForEachTensor(torch::Tensor& tensor, const Visitor& visit) {
   visit(tensor);
@@ -34,7 +35,7 @@ void ForEachTensor(Value& value, const Visitor& visit) {
   }
 }
 
-// The tensors of a value, which has undefined ones in their place then; and back again.
+// Moves the tensors out of a value, leaving undefined ones; and back again.
 template <typename Value>
 std::vector<torch::Tensor> TakeTensors(Value& value) {
   std::vector<torch::Tensor> tensors;
@@ -55,7 +56,7 @@ template <typename T, size_t... kPlaces>
 constexpr bool AllHoldTensorsAlone(std::index_sequence<kPlaces...>) {
   return (HoldsTensorsAlone<std::tuple_element_t<kPlaces, T>>() && ...);
 }
-// Whether all of a value is what ForEachTensor() goes to.
+// Whether a value consists only of what ForEachTensor() visits.
 template <typename T>
 constexpr bool HoldsTensorsAlone() {
   if constexpr (IsTuple<T>::value) {
