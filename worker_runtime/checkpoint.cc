@@ -102,10 +102,11 @@ Result<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& d
   newest.warning = parts.size() > 1 ? parts[1] : "";
   Result<Checkpoint> checkpoint = directory.Check(parts[0], /*read_data=*/false);
   if (!checkpoint.ok()) {
-    return Status(checkpoint.status().code(),
-                  absl::StrCat("rank ", worker.rank(),
-                               " cannot read what rank 0 chose: ", checkpoint.status().message(),
-                               "; all nodes must share ", directory.directory()));
+    return Status(
+        checkpoint.status().code(),
+        absl::StrCat("rank ", worker.rank(), " cannot read the checkpoint that rank 0 chose: ",
+                     checkpoint.status().message(), "; all nodes must share ",
+                     directory.directory()));
   }
   newest.checkpoint = *std::move(checkpoint);
   return newest;
@@ -357,7 +358,7 @@ Result<std::optional<Checkpoint>> CheckpointDirectory::NextWhole(
   }
   if (warning->empty()) return std::optional<Checkpoint>();
   return DataLossError(absl::StrCat(*warning, "; no complete checkpoint is left in ", directory_,
-                                    ": remove them to start from the beginning"));
+                                    ": remove what is damaged to start from the beginning"));
 }
 
 Result<NewestCheckpoint> CheckpointDirectory::FindNewest() const {

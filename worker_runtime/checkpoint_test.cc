@@ -382,7 +382,7 @@ TEST_F(CheckpointDirectoryTest, AllDamagedIsAnError) {
   fs::resize_file(File("step_6_g3/data"), 1);
   EXPECT_THAT(directory().FindNewest(),
               StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("step_5_g3"), HasSubstr("step_6_g3"),
-                                                    HasSubstr("remove them"))));
+                                                    HasSubstr("remove what is damaged"))));
 }
 
 TEST_F(CheckpointDirectoryTest, CheckWithoutReadingSeesTheLength) {

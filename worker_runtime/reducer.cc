@@ -279,7 +279,7 @@ Status BucketedReducer::BeginStep(bool synchronize, double weight) {
     if (phase_ == Phase::kSynchronized) {
       if (readiness_.any()) {
         return FailedPreconditionError(
-            "BeginStep() during a step: call Finish() after the backward pass");
+            "BeginStep() was called during a step: call Finish() after the backward pass");
       }
       weight_ = weight;
       if (synchronize) return OkStatus();
@@ -524,7 +524,7 @@ Result<StepReport> BucketedReducer::Finish(std::chrono::nanoseconds timeout) {
       return report;
     }
     if (phase_ == Phase::kIdle) {
-      return FailedPreconditionError("Finish() without BeginStep()");
+      return FailedPreconditionError("Finish() was called without BeginStep()");
     }
   }
   const MonoTime deadline = MonoNow() + timeout;

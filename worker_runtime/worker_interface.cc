@@ -6,13 +6,18 @@
 #include "cadre/worker.h"
 
 namespace cadre {
+namespace {
 
-Status Worker::AnnounceRejoin(std::function<void()>) {
-  return FailedPreconditionError("this worker cannot rejoin");
+Status CannotRejoin() {
+  return FailedPreconditionError("this worker cannot rejoin: Cadre's agent did not start it");
 }
 
+}  // namespace
+
+Status Worker::AnnounceRejoin(std::function<void()>) { return CannotRejoin(); }
+
 Result<std::unique_ptr<Worker>> Worker::Rejoin(std::string_view, std::chrono::nanoseconds) {
-  return FailedPreconditionError("this worker cannot rejoin");
+  return CannotRejoin();
 }
 
 }  // namespace cadre

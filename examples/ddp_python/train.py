@@ -67,7 +67,7 @@ def main():
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["epoch"]
         if rank == 0:
-            print("goes on behind epoch %d" % first, flush=True)
+            print("training goes on after epoch %d" % first, flush=True)
 
     for epoch in range(first + 1, options.epochs + 1):
         sampler.set_epoch(epoch)

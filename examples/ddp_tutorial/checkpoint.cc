@@ -52,7 +52,7 @@ Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string
 
   CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints, kTimeout));
   if (!newest.warning.empty() && worker.rank() == 0) std::printf("%s\n", newest.warning.c_str());
-  if (!newest.checkpoint) return DataLossError("nothing in " + directory);
+  if (!newest.checkpoint) return DataLossError("there is no checkpoint in " + directory);
   torch::serialize::InputArchive archive;
   // Rank 0 used another device; the saved tensors are loaded onto this rank's.
   archive.load_from(newest.checkpoint->path, device);

@@ -67,7 +67,8 @@ Result<Share> ShareOf(const JobSize& job, int node_rank, int device) {
                                 std::to_string(job.devices_per_node - 1));
   }
   if (job.data_workers < 0) {
-    return InvalidArgumentError(std::to_string(job.data_workers) + " data workers");
+    return InvalidArgumentError(std::to_string(job.data_workers) +
+                                " data workers; expected 0 or more");
   }
   Share share;
   share.world_size = job.nodes * job.devices_per_node;

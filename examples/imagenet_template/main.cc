@@ -38,7 +38,8 @@ void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("--epochs", options.epochs)
       ->check(cadre::flags::Positive())
       ->capture_default_str();
-  app.add_option("--start-epoch", options.start_epoch, "without a checkpoint: so many are done")
+  app.add_option("--start-epoch", options.start_epoch,
+                 "epochs that count as done without a checkpoint")
       ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--lr,--learning-rate", options.learning_rate,
@@ -63,7 +64,7 @@ void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
 void AddJobFlags(CLI::App& app, cadre::imagenet::JobFlags& job) {
   app.add_option("--world-size", job.nodes, "in nodes; -1: as many as the job has")
       ->check(CLI::Range(-1, 1 << 20));
-  app.add_option("--rank", job.node_rank, "of this node; -1: what it is")
+  app.add_option("--rank", job.node_rank, "of this node; -1: the one that the job gives it")
       ->check(CLI::Range(-1, 1 << 20));
   app.add_option("--gpu", job.gpu, "of this process; default: that of its local rank")
       ->check(cadre::flags::NotNegative());

@@ -408,7 +408,7 @@ Status Train(World& world, const TrainOptions& options) {
   if (training->classes() != validation->classes()) {
     return InvalidArgumentError(options.data_dir + ": " + std::to_string(training->classes()) +
                                 " classes in train, " + std::to_string(validation->classes()) +
-                                " in val");
+                                " in val; expected the same in both");
   }
   std::printf("rank %d of %d: batches of %d, %d data workers\n", share.rank, share.world_size,
               share.batch_size, share.data_workers);

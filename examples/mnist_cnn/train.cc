@@ -48,7 +48,7 @@ constexpr std::chrono::seconds kLonger(5);
 std::string TimesText(const SynchronizationCost& before, const SynchronizationCost& after) {
   if (!before.times || !after.times) return "";
   char text[128];
-  std::snprintf(text, sizeof(text), "reducing took %.0f ms, waits for it after backward %.0f ms; ",
+  std::snprintf(text, sizeof(text), "reducing took %.0f ms, of which %.0f ms came after backward; ",
                 Milliseconds(after.times->communication - before.times->communication).count(),
                 Milliseconds(after.times->exposed_wait - before.times->exposed_wait).count());
   return text;

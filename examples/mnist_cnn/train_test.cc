@@ -134,7 +134,7 @@ TEST_F(TrainTest, SaysOfAnEpochWhatSingaSays) {
 TEST_F(TrainTest, SaysTheTimesThatWereMeasured) {
   EXPECT_THAT(Run(1, "", DistOption("plain")), ContainsRegex(" s; [1-9][0-9]* bytes per step\n"));
   EXPECT_THAT(Run(1, "", Sync("fp32")),
-              ContainsRegex(" s; reducing took [0-9]+ ms, waits for it after backward [0-9]+ ms; "
+              ContainsRegex(" s; reducing took [0-9]+ ms, of which [0-9]+ ms came after backward; "
                             "[1-9][0-9]* bytes per step\n"));
 }
 

@@ -31,7 +31,7 @@ void AddFlags(CLI::App& app, TrainOptions& options) {
   app.add_option("--heads", options.shape.heads, "divides the width")
       ->check(Positive())
       ->capture_default_str();
-  app.add_option("--context", options.shape.context, "bytes that it sees at once")
+  app.add_option("--context", options.shape.context, "bytes that the model sees at once")
       ->check(Positive())
       ->capture_default_str();
   app.add_option("--lr", options.learning_rate, "AdamW's learning rate")
@@ -63,9 +63,10 @@ void AddFlags(CLI::App& app, TrainOptions& options) {
   app.add_option("--log-every", options.log_every, "steps")
       ->check(Positive())
       ->capture_default_str();
-  app.add_option("--prompt", options.prompt, "how what it writes at the end begins")
+  app.add_option("--prompt", options.prompt,
+                 "beginning of the text that the model writes at the end")
       ->capture_default_str();
-  app.add_option("--write", options.write, "bytes that it writes at the end")
+  app.add_option("--write", options.write, "bytes that the model writes at the end")
       ->check(NotNegative())
       ->capture_default_str();
   app.add_option("--fail-rank", options.fail_rank,

@@ -151,7 +151,7 @@ class Training {
       CADRE_RETURN_IF_ERROR(scaler_->LoadState(scaler));
     }
     if (IsFirst()) {
-      std::printf("goes on after step %lld, with %d ranks and %s\n",
+      std::printf("training goes on after step %lld, with %d ranks and %s\n",
                   static_cast<long long>(newest.checkpoint->step), worker_.world_size(),
                   options_.strategy.c_str());
       if (scaler_->enabled()) std::printf("the loss is scaled by %.0f\n", scaler_->scale());
@@ -193,8 +193,8 @@ class Training {
       text += text_->Decode(next.item<int64_t>());
     }
     if (IsFirst())
-      std::printf("%lld steps done; it writes:\n%s\n", static_cast<long long>(options_.steps),
-                  text.c_str());
+      std::printf("%lld steps done; the model writes:\n%s\n",
+                  static_cast<long long>(options_.steps), text.c_str());
     return OkStatus();
   }
 

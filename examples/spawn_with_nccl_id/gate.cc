@@ -51,7 +51,8 @@ Status WaitReadable(int fd, Clock::time_point deadline) {
   const auto timeout = std::clamp<int64_t>(left.count(), 0, 1 << 30);
   const int ready = poll(&waiting, 1, static_cast<int>(timeout));
   if (ready > 0 || (ready < 0 && errno == EINTR)) return OkStatus();
-  return ready == 0 ? DeadlineExceededError("nothing came in time") : ErrnoStatus("poll");
+  return ready == 0 ? DeadlineExceededError("the other process sent nothing in time")
+                    : ErrnoStatus("poll");
 }
 
 // Receives up to `size` bytes, or fewer if the other end closes.
@@ -200,7 +201,11 @@ Status EnterGate(const std::string& path, std::string_view id, int rank,
   shutdown(fd, SHUT_WR);
   CADRE_ASSIGN_OR_RETURN(const std::string answer, Receive(fd, kMaxAnswer, deadline));
   if (answer == kWelcome) return OkStatus();
-  if (answer.empty()) return UnavailableError("the gate closed before all were here");
+  if (answer.empty()) {
+    return UnavailableError(
+        "the gate closed before all ranks had come in; see what the process that opened it "
+        "printed");
+  }
   return PermissionDeniedError(answer);
 }
 
@@ -213,7 +218,7 @@ Status ErrnoStatus(const std::string& what, int error) {
 }  // namespace
 
 Result<pid_t> SpawnWithSecret(const std::vector<std::string>& argv, std::string_view secret) {
-  if (argv.empty()) return InvalidArgumentError("no program");
+  if (argv.empty()) return InvalidArgumentError("SpawnWithSecret() was given no program");
   if (secret.size() > kMaxSecretBytes) {
     return InvalidArgumentError("a secret of " + std::to_string(secret.size()) +
                                 " bytes; at most " + std::to_string(kMaxSecretBytes));

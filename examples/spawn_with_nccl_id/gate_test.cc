@@ -81,7 +81,8 @@ TEST(GateTest, SendsOthersAway) {
   }
   EXPECT_FALSE(gate->AllAreIn());
   gate.reset();
-  EXPECT_THAT(holder.Told(), StatusIs(StatusCode::kUnavailable, HasSubstr("before all were here")));
+  EXPECT_THAT(holder.Told(),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("before all ranks had come in")));
 }
 
 TEST(GateTest, NamesWhoHasNotCome) {

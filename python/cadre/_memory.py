@@ -194,7 +194,7 @@ def spill(directory: Any, every: float) -> None:
     if not 0 <= every <= 366 * 86400:
         raise InvalidArgumentError("every: %r; expected seconds, 0 or more" % (every,))
     if _memory is not None:
-        raise FailedPreconditionError("cadre.checkpoint.spill() comes before the first save() and latest()")
+        raise FailedPreconditionError("cadre.checkpoint.spill() must be called before the first save() and latest()")
     _spill = os.path.abspath(directory), every
 
 

@@ -113,8 +113,8 @@ class Copy:
         library.cadre_memory_write(handle, parts, sizes, count)
         if self._torn or any(tensor._version != version for tensor, version in self._tensors):
             raise Torn(
-                "a tensor was changed while step %d was copied: only an optimizer's step may do that, or what comes "
-                "behind cadre.checkpoint.wait()" % step
+                "a tensor was changed while step %d was copied: only an optimizer's step may do that, or code "
+                "that runs after cadre.checkpoint.wait()" % step
             )
         library.cadre_memory_commit(handle, step)
 

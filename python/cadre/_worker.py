@@ -112,7 +112,7 @@ class _LocalStore(Store):
     def compare_and_set(self, key: str, expected: bytes, desired: bytes) -> None:
         with self._changed:
             if self._values.get(_key(key), b"") != expected:
-                raise FailedPreconditionError("key %r holds something else" % key)
+                raise FailedPreconditionError("key %r holds another value" % key)
             self._values[_key(key)] = _value(desired)
             self._changed.notify_all()
 

@@ -39,7 +39,7 @@ TEST(ShardedTransformerTest, AllStrategiesComputeTheSame_AndRanksKeepTheirShare)
     EXPECT_NEAR(NumberAfter(output, "rank 0 keeps "), (strategy == "fsdp" ? 0.5 : 1) * parameters,
                 0.1 * parameters)
         << OutputOf(*run);
-    EXPECT_THAT(output, HasSubstr("6 steps done; it writes:"));
+    EXPECT_THAT(output, HasSubstr("6 steps done; the model writes:"));
   }
 }
 
@@ -119,7 +119,7 @@ TEST(ShardedTransformerTest, InBfloat16WithEachStrategy) {
     }
     EXPECT_GT(largest, 2e-4) << OutputOf(*run);
     EXPECT_LT(largest, 0.02) << OutputOf(*run);
-    EXPECT_THAT(run->standard_output(), HasSubstr("6 steps done; it writes:"));
+    EXPECT_THAT(run->standard_output(), HasSubstr("6 steps done; the model writes:"));
   }
 }
 

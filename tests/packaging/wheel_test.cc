@@ -92,7 +92,7 @@ TEST_F(WheelTest, BesidePyTorchOfPyPI) {
       {python_, program});
   EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(),
-              AllOf(HasSubstr("goes on behind epoch 1"), HasSubstr("epoch 2/2: loss"),
+              AllOf(HasSubstr("goes on after epoch 1"), HasSubstr("epoch 2/2: loss"),
                     HasSubstr("== with its own collectives"), HasSubstr("epoch 1/1: loss")));
 }
 

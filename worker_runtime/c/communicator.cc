@@ -75,8 +75,8 @@ cadre_status cadre_communicator_connect_group(cadre_worker* worker, const char* 
     RETURN_IF_ERROR(NotNull(ranks, "ranks"));
     const auto world = static_cast<size_t>(worker->worker->world_size());
     if (count > world) {
-      return cadre::InvalidArgumentError(
-          absl::StrCat("a group of ", count, " ranks in a world of ", world));
+      return cadre::InvalidArgumentError(absl::StrCat(
+          "a group of ", count, " ranks does not fit into a world of ", world, " ranks"));
     }
     ASSIGN_OR_RETURN(const auto timeout, cadre::c::TimeoutOf(timeout_ms));
     auto handle = std::make_unique<cadre_communicator>();

@@ -231,7 +231,7 @@ cadre_status cadre_memory_write(cadre_memory* memory, const void* const* parts, 
     }
     std::vector<cadre::StatePart> written;
     for (size_t i = 0; i < count; ++i) {
-      if (sizes[i] > 0) RETURN_IF_ERROR(NotNull(parts[i], "a part that is not empty"));
+      if (sizes[i] > 0) RETURN_IF_ERROR(NotNull(parts[i], absl::StrCat("parts[", i, "]").c_str()));
       written.push_back({parts[i], sizes[i]});
     }
     return memory->memory->Write(written);

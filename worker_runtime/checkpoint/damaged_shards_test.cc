@@ -177,9 +177,9 @@ TEST_F(DamagedShardsTest, TheIndexLeavesSomethingOut) {
 TEST_F(DamagedShardsTest, AllAreDamaged) {
   SaveAll({1, 2});
   for (const int64_t step : {1, 2}) fs::remove(Folder(step) + "/part_0");
-  ExpectAllFail(
-      StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr(Name(1)), HasSubstr(Name(2)),
-                                            HasSubstr("remove them to start from the beginning"))));
+  ExpectAllFail(StatusIs(StatusCode::kDataLoss,
+                         AllOf(HasSubstr(Name(1)), HasSubstr(Name(2)),
+                               HasSubstr("remove what is damaged to start from the beginning"))));
 }
 
 // Fault (checkpoint): The newest checkpoint is of a newer format -> Loading is an error; no older

@@ -158,8 +158,8 @@ Status DirectoryShards::WriteAllParts(StoreRound& round, const std::string& path
   for (int rank = 0; rank < worker_.world_size(); ++rank) {
     Result<StateIndex> head = checkpoint::ReadHead(folder, rank);
     if (!head.ok()) {
-      return Prefixed(absl::StrCat("rank 0 cannot read what rank ", rank, " wrote; all nodes must ",
-                                   "share ", directory_.directory(), ": "),
+      return Prefixed(absl::StrCat("rank 0 cannot read the part of the checkpoint that rank ", rank,
+                                   " wrote; all nodes must share ", directory_.directory(), ": "),
                       head.status());
     }
     heads.push_back(*std::move(head));

@@ -214,7 +214,7 @@ Result<uint64_t> IndexBytes(absl::string_view first_line) {
   if (!absl::ConsumePrefix(&rest, kMagic)) {
     return InvalidArgumentError(absl::StrCat("it begins with '",
                                              absl::CHexEscape(first_line.substr(0, 20)),
-                                             "', and should with '", kMagic, "'"));
+                                             "', and should begin with '", kMagic, "'"));
   }
   const std::vector<absl::string_view> words = absl::StrSplit(rest, ' ');
   int format = 0;
@@ -322,9 +322,13 @@ Status CheckRange(const ShardedRange& range, int64_t elements) {
       range.count <= elements - range.begin && range.data != nullptr) {
     return OkStatus();
   }
-  return InvalidArgumentError(absl::StrCat("tensor '", range.tensor.name, "' of ", elements,
-                                           " elements has no ", range.count, " from ", range.begin,
-                                           " on"));
+  if (range.data == nullptr) {
+    return InvalidArgumentError(
+        absl::StrCat("the data of tensor '", range.tensor.name, "' is a null pointer"));
+  }
+  return InvalidArgumentError(absl::StrCat(range.count, " elements from element ", range.begin,
+                                           " on are not in tensor '", range.tensor.name,
+                                           "', which has ", elements, " elements"));
 }
 
 Result<IndexTensor> TensorOf(const ShardedTensor& tensor) {

@@ -59,7 +59,7 @@ TEST(StateIndexTest, SomethingElse) {
   EXPECT_THAT(DecodeIndex("PK\x03\x04 what libtorch writes"),
               StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("begins with 'PK\\x03\\x04"),
-                             HasSubstr("should with 'cadre sharded state '"))));
+                             HasSubstr("should begin with 'cadre sharded state '"))));
   EXPECT_THAT(DecodeIndex(""), StatusIs(StatusCode::kInvalidArgument, HasSubstr("''")));
 }
 
@@ -217,7 +217,8 @@ TEST(ShardedStateTest, RangesThatContradictEachOther) {
               StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("tensor 'a' is Short [7]"), HasSubstr("Short [6]"))));
   EXPECT_THAT(error_of(Range("a", values, 4, 6)),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has no 3 from 4 on")));
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("3 elements from element 4 on are not in tensor 'a'")));
   EXPECT_THAT(error_of(Range("", values, 0, 6)),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("no name")));
   ShardedRange words = Range("b", values, 0, 6);

@@ -48,7 +48,8 @@ Result<std::vector<Status>> StoreRound::Collect() {
       reports.push_back(DecodeOutcome(*report, who).status());
     } else if (report.status().code() == StatusCode::kDeadlineExceeded) {
       all_came = false;
-      reports.push_back(DeadlineExceededError(absl::StrCat(who, "it did not come in time")));
+      reports.push_back(
+          DeadlineExceededError(absl::StrCat("rank ", rank, " did not take part in time")));
     } else {
       return report.status();
     }

@@ -31,13 +31,15 @@ class StoreRound {
   // All calls end by `deadline`. `worker` must outlive this object.
   StoreRound(Worker& worker, std::string prefix, int64_t number, MonoTime deadline);
 
-  // Rank 0 calls these in this order; it may omit Collect() if the order was an error. Collect()
-  // returns a status for each rank (OK for rank 0), DEADLINE_EXCEEDED for one that did not report.
+  // Rank 0 calls these one after the other; it may omit Collect() if it passed an error to Order().
+  // Collect() returns a status for each rank (OK for rank 0), DEADLINE_EXCEEDED for one that did
+  // not report.
   Status Order(const Result<std::string>& order);
   Result<std::vector<Status>> Collect();
   Status Conclude(const Result<std::string>& outcome);
 
-  // The other ranks call these in this order. If the order was an error, it is also the outcome.
+  // The other ranks call these one after the other. If AwaitOrder() returns an error, it is also
+  // the outcome.
   Result<std::string> AwaitOrder();
   Status Report(const Status& status);
   Result<std::string> AwaitOutcome();

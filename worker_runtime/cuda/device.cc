@@ -84,8 +84,8 @@ Result<int> CountCudaDevices() {
     return Status(status.code(), absl::StrCat(status.message(), " (", DriverText(), ")"));
   }
   if (count > 0) return count;
-  return FailedPreconditionError(absl::StrCat("looking for a GPU: none (", DriverText(),
-                                              "; CUDA_VISIBLE_DEVICES may hide it)"));
+  return FailedPreconditionError(
+      absl::StrCat("no GPU was found (", DriverText(), "; CUDA_VISIBLE_DEVICES may hide GPUs)"));
 }
 
 Result<int> CurrentCudaDevice() {

@@ -315,8 +315,8 @@ constexpr uint32_t kPingNumber = 0xFFFFFF2A;
 constexpr char kIsThere = 0;
 
 Status NoAnswerError() {
-  return UnavailableError(
-      absl::StrCat("no answer within ", absl::FormatDuration(TorchStore::kAnswerTimeout)));
+  return UnavailableError(absl::StrCat("torchrun's store gave no answer within ",
+                                       absl::FormatDuration(TorchStore::kAnswerTimeout)));
 }
 
 }  // namespace
@@ -332,7 +332,7 @@ Result<TorchStore> TorchStore::Connect(const std::string& endpoint) {
                  deadline));
   ASSIGN_OR_RETURN(const std::string answer, store.Receive(4, deadline));
   if (answer == LittleEndian32(kPingNumber)) return store;
-  return UnavailableError(absl::StrCat("it answered ", Quoted(answer)));
+  return UnavailableError(absl::StrCat("torchrun's store answered ", Quoted(answer)));
 }
 
 Status TorchStore::Set(absl::string_view key, absl::string_view value) {
@@ -354,7 +354,10 @@ Result<std::optional<std::string>> TorchStore::Get(absl::string_view key, size_t
   ASSIGN_OR_RETURN(const std::string length, Receive(8, deadline));
   uint64_t size = 0;
   for (size_t i = 0; i < 8; ++i) size |= uint64_t{static_cast<uint8_t>(length[i])} << (8 * i);
-  if (size > limit) return InternalError(absl::StrCat("a value of ", size, " bytes"));
+  if (size > limit) {
+    return InternalError(absl::StrCat("torchrun's store holds ", size, " bytes under ", key,
+                                      "; at most ", limit, " were expected"));
+  }
   ASSIGN_OR_RETURN(std::string value, Receive(size, deadline));
   return std::optional<std::string>(std::move(value));
 }
@@ -383,7 +386,7 @@ Result<std::string> TorchStore::Receive(size_t size, MonoTime deadline) {
     if (got > 0) {
       received += static_cast<size_t>(got);
     } else if (got == 0) {
-      return UnavailableError("it ended the connection");
+      return UnavailableError("torchrun's store ended the connection");
     } else if (errno != EAGAIN && errno != EINTR) {
       return UnavailableError(ErrnoText(errno));
     } else if (!sockets::AwaitEvent(socket_, POLLIN, deadline)) {

@@ -101,7 +101,8 @@ Status NodeMemory::Commit(int64_t step) {
   const uint64_t generation = worker_.place().generation;
   RETURN_IF_ERROR(CommitToSlots(step, generation));
   const std::optional<SavedStep> saved = slots_->Find(step, generation);
-  if (!saved.has_value()) return InternalError(absl::StrCat("step ", step, " is gone"));
+  if (!saved.has_value())
+    return InternalError(absl::StrCat("the state of step ", step, " is no longer in memory"));
   ++committed_;
   if (spill_ != nullptr && kept_.spills) spill_->Committed(*saved, *slots_);
   Committed(committed_, *saved);
@@ -139,7 +140,8 @@ Result<std::optional<SavedState>> NodeMemory::Latest() {
     return std::optional<SavedState>();
   }
   const std::optional<SlotLabel> label = ReadLabel(found.path);
-  if (!label.has_value()) return InternalError(absl::StrCat("step ", found.step, " is gone"));
+  if (!label.has_value())
+    return InternalError(absl::StrCat("the state of step ", found.step, " is no longer in memory"));
   ASSIGN_OR_RETURN(read_, MapState(found.path, label->bytes));
   return std::optional<SavedState>({found.step, {read_->data() + kStateOffset, label->bytes}});
 }
@@ -262,9 +264,10 @@ Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
     return Find(communicator);
   }
   if (status.ok()) return Found();
-  return Status(status.code(), absl::StrCat("no state in ", spill_->directory().path(),
-                                            " can be read by all ranks: ", status.message(),
-                                            "; remove them to start from the beginning"));
+  return Status(status.code(),
+                absl::StrCat("no state in ", spill_->directory().path(),
+                             " can be read by all ranks: ", status.message(),
+                             "; remove the states there to start from the beginning"));
 }
 
 Result<std::string> NodeMemory::FirstProblem(Communicator& communicator, const Status& own) {
@@ -342,7 +345,9 @@ Result<NodeMemory::Found> ReplicatedMemory::Find(Communicator& communicator) {
     RETURN_IF_ERROR(Share(communicator, newest, *owner));
   }
   const std::optional<SavedStep> saved = slots().Find(newest.step, GenerationOf(newest));
-  if (!saved.has_value()) return InternalError(absl::StrCat("step ", newest.step, " is gone"));
+  if (!saved.has_value())
+    return InternalError(
+        absl::StrCat("the state of step ", newest.step, " is no longer in memory"));
   return Found{newest.step, slots().Path(saved->slot)};
 }
 

@@ -123,7 +123,8 @@ Status Partner::Connect() {
           [this, sender, opening, waiting] { ReceiveCopies(sender, opening, waiting); });
     }
   } catch (const std::system_error& error) {
-    return ResourceExhaustedError(absl::StrCat("no thread for a partner's copies: ", error.what()));
+    return ResourceExhaustedError(absl::StrCat(
+        "rank ", rank, " cannot start a thread for a partner's copies: ", error.what()));
   }
   ASSIGN_OR_RETURN(wire::Connection connection,
                    MeetPartner(worker_, rank, found.keeper, opening, waiting));
@@ -249,7 +250,8 @@ Result<int> SizeOfNode(Worker& worker, int node, const Waiting& waiting) {
   ASSIGN_OR_RETURN(const std::string text, Await(worker, SizeKey(node), waiting));
   int size = 0;
   if (!absl::SimpleAtoi(text, &size) || size < 1) {
-    return InternalError(absl::StrCat("node ", node, " has '", text, "' ranks"));
+    return InternalError(absl::StrCat("'", text, "', which the store holds for node ", node,
+                                      ", is no number of ranks"));
   }
   return size;
 }

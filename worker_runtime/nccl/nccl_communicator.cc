@@ -469,8 +469,9 @@ Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank,
         absl::StrCat("an NCCL id has ", kNcclUniqueIdBytes, " bytes, not ", id.size()));
   }
   if (rank < 0 || rank >= size) {
-    return InvalidArgumentError(
-        absl::StrCat("rank ", rank, " of ", size, " connects by an NCCL id"));
+    return InvalidArgumentError(absl::StrCat(
+        "rank ", rank, " of ", size,
+        " cannot connect by an NCCL id: a rank is 0 or more, and less than the number of ranks"));
   }
   Result<std::unique_ptr<NcclCommunicator>> joined =
       JoinByIds({std::string(id)}, rank, size, options);

@@ -122,8 +122,8 @@ Status Peers::RepeatReason(int peer, uint32_t gave_up) const {
                                            culprit < size() ? pids_[culprit] : 0, "), as rank ",
                                            peer, " noticed"));
     case Reason::kLate:
-      return DeadlineExceededError(absl::StrCat(
-          "rank ", culprit, " did not come in time to what rank ", peer, " waited for"));
+      return DeadlineExceededError(
+          absl::StrCat("rank ", culprit, " did not come in time, as rank ", peer, " noticed"));
     case Reason::kCaller:
       return LeftError(culprit);
     case Reason::kMismatch:

@@ -106,7 +106,7 @@ bool Flow::Count(Stream& stream, size_t bytes) {
       const Opening& received = received_openings_[stream.peer];
       if (received.call != opening_.call || received.fingerprint != opening_.fingerprint) {
         differs_ = true;
-        return Lose(stream, "it makes another call");
+        return Lose(stream, "it calls another collective than this rank");
       }
       factors_[stream.peer] = received.factor;
     }

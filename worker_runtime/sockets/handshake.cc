@@ -148,7 +148,8 @@ Status Handshake::ReceiveProof(absl::string_view bytes) {
 
 Status Handshake::ReceiveWelcome(absl::string_view bytes) {
   if (bytes != kWelcome) {
-    return InvalidArgumentError(absl::StrCat("rank ", peer_, " answered with ", Quoted(bytes)));
+    return InvalidArgumentError(absl::StrCat(
+        "rank ", peer_, " answered with bytes that are not of this protocol: ", Quoted(bytes)));
   }
   wanted_ = 0;
   return OkStatus();

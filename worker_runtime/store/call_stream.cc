@@ -124,7 +124,7 @@ void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mute
       lock->lock();
     } else {
       // No other caller would write the rest.
-      Break(connection, UnavailableError("the agent does not read"));
+      Break(connection, UnavailableError("the agent does not read what this process sends"));
     }
   }
   connection->somebody_writes = false;

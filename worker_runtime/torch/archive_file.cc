@@ -58,7 +58,8 @@ Status LoadArchive(const std::string& path, const torch::Device& device,
   try {
     read(archive);
   } catch (const std::exception& error) {
-    return InvalidArgumentError(path + " holds something else: " + nn::OneLine(error));
+    return InvalidArgumentError(
+        path + " does not hold what this program reads from it: " + nn::OneLine(error));
   }
   return OkStatus();
 }

@@ -371,8 +371,8 @@ Result<StepReport> GradientHooks::Finish() {
   CADRE_RETURN_IF_ERROR(failure_);
   if (!report_) {
     return FailedPreconditionError(
-        "Finish() without a backward pass: no gradient of this module was computed since the last "
-        "one");
+        "Finish() was called without a backward pass: no gradient of this module was computed "
+        "since the last Finish()");
   }
   StepReport report = *std::move(report_);
   report_.reset();
@@ -474,8 +474,8 @@ Status GradientHooks::CheckMayStepWithoutData(bool accumulated) const {
   if (!accumulated || !options_.reducer.static_graph) return OkStatus();
   return FailedPreconditionError(
       "rank " + std::to_string(communicator_.rank()) +
-      ": StepWithoutData() after passes inside NoSync, with static_graph: run the last backward "
-      "pass before each step outside of NoSync");
+      ": StepWithoutData() was called after passes inside NoSync, with static_graph: run the last "
+      "backward pass before each step outside of NoSync");
 }
 
 Status GradientHooks::BeforeOptimizerStep() {

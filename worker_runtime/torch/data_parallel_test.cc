@@ -785,9 +785,12 @@ TEST(ArchiveFileTest, WhatCannotBeReadIsNamed) {
   torch::serialize::OutputArchive saved;
   saved.write("tensor", Large());
   ASSERT_OK(SaveArchive(saved, path));
-  EXPECT_THAT(load(),
-              StatusIs(StatusCode::kInvalidArgument,
-                       HasSubstr(path + " holds something else: No such serialized tensor")));
+  EXPECT_THAT(
+      load(),
+      StatusIs(
+          StatusCode::kInvalidArgument,
+          HasSubstr(path +
+                    " does not hold what this program reads from it: No such serialized tensor")));
 }
 
 // Fault (checkpoint): The disk is full while a checkpoint is saved -> The save fails and names the

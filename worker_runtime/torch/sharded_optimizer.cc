@@ -326,8 +326,8 @@ Status ShardedOptimizer::SaveState(torch::serialize::OutputArchive& archive, int
   CADRE_RETURN_IF_ERROR(CheckSameOptions(
       communicator_, {{"recipient of the state", std::to_string(recipient)}}, options_.timeout));
   if (recipient < 0 || recipient >= communicator_.size()) {
-    return InvalidArgumentError("SaveState() on rank " + std::to_string(recipient) + " of " +
-                                std::to_string(communicator_.size()));
+    return InvalidArgumentError("the state was to go to rank " + std::to_string(recipient) +
+                                ", but ranks are 0 to " + std::to_string(communicator_.size() - 1));
   }
   return Fail(Guarded("state of the sharded optimizer", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckUnchanged());

@@ -189,7 +189,9 @@ class CheckpointNode : public Node {
 
  protected:
   variable_list apply(variable_list&& gradients) override {
-    TORCH_CHECK(!released_, "Checkpointed: a second backward pass through one graph: retain it");
+    TORCH_CHECK(!released_,
+                "Checkpointed: an earlier backward pass has released this graph: give that pass "
+                "retain_graph");
     TORCH_CHECK(torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
                 "Checkpointed: gradients with respect to given inputs (torch::autograd::grad(), "
                 "backward(inputs)) are not possible: call backward() without inputs");

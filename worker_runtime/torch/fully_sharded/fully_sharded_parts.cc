@@ -74,7 +74,7 @@ Status FullyShardedParts::TakeAveraged() {
   if (units_.TakeAveraged()) return OkStatus();
   return FailedPreconditionError(
       units_.Mine() +
-      "a step without gradients of all ranks: call Finish() after a backward pass outside of "
+      "this step is without gradients of all ranks: call Finish() after a backward pass outside of "
       "NoSync");
 }
 
@@ -166,8 +166,8 @@ Status FullyShardedParts::CheckRecipient(int recipient) const {
                                          {{"recipient of the state", std::to_string(recipient)}},
                                          units_.route().timeout));
   if (recipient >= 0 && recipient < communicator_.size()) return OkStatus();
-  return InvalidArgumentError("a state for rank " + std::to_string(recipient) + " of " +
-                              std::to_string(communicator_.size()));
+  return InvalidArgumentError("the state was to go to rank " + std::to_string(recipient) +
+                              ", but ranks are 0 to " + std::to_string(communicator_.size() - 1));
 }
 
 Status FullyShardedParts::SaveState(torch::serialize::OutputArchive& archive, int recipient) {

@@ -1230,7 +1230,8 @@ TEST(SplitByNode, ASizeThatDoesNotDivideTheWorld) {
     for (const int size : {3, 0, -1, 8}) {
       EXPECT_THAT(SplitByNode(communicator, size, kLong).status(),
                   StatusIs(StatusCode::kInvalidArgument,
-                           HasSubstr(std::to_string(size) + " ranks on each node of 4")));
+                           HasSubstr("each node has " + std::to_string(size) +
+                                     " ranks, and all nodes together have 4")));
     }
   });
 }

@@ -313,8 +313,8 @@ Status FullyShardedUnits::Finish() {
   if (std::exchange(backward_ended_, false)) return OkStatus();
   return FailedPreconditionError(
       Mine() +
-      "Finish() without a backward pass: no gradient of this model was computed since the "
-      "last one");
+      "Finish() was called without a backward pass: no gradient of this model was computed since "
+      "the last Finish()");
 }
 
 void FullyShardedUnits::EndReductions() {

@@ -63,9 +63,10 @@ Result<HybridGroups> SplitByNode(Communicator& world, int local_size,
                                 ": hybrid sharding needs as many on each node");
   }
   if (local_size < 1 || world.size() % local_size != 0) {
-    return InvalidArgumentError(std::to_string(local_size) + " ranks on each node of " +
-                                std::to_string(world.size()) +
-                                " in all: hybrid sharding needs a number that divides theirs");
+    return InvalidArgumentError(
+        "each node has " + std::to_string(local_size) + " ranks, and all nodes together have " +
+        std::to_string(world.size()) +
+        ": hybrid sharding needs a number of ranks on each node that divides the number of all");
   }
   HybridGroups groups;
   CADRE_ASSIGN_OR_RETURN(groups.shards, world.Split(world.rank() / local_size, world.rank()));

@@ -78,7 +78,7 @@ Autocast::Autocast(torch::DeviceType device, const AutocastState& state)
     : device_(device), before_(CurrentAutocast(device)) {
   TORCH_CHECK(KnowsAutocast(device), "this libtorch has no autocast for ", device);
   TORCH_CHECK(!state.enabled || state.type == torch::kFloat16 || state.type == torch::kBFloat16,
-              "autocast to ", state.type, ": it is to float16 or bfloat16");
+              "autocast to ", state.type, " is not possible, only to float16 or bfloat16");
   SetAutocast(device_, state);
   autocast::increment_nesting();
 }

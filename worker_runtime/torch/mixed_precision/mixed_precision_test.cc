@@ -328,7 +328,7 @@ TEST(ShardedGradScaler, UnscalingTwiceIsAnError) {
     ASSERT_OK(scaler.Unscale(trained.sharded()));
     EXPECT_THAT(scaler.Unscale(trained.sharded()),
                 StatusIs(StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("rank "), HasSubstr("Unscale() twice"),
+                         AllOf(HasSubstr("rank "), HasSubstr("Unscale() was called twice"),
                                HasSubstr("call Update() at the end"))));
     EXPECT_THAT(scaler.Step(trained.sharded()), StatusIs(StatusCode::kFailedPrecondition));
   });
@@ -338,8 +338,9 @@ TEST(ShardedGradScaler, UnscalingAfterTheStepIsAnError) {
   WithStage2(2, [](Communicator& communicator, Trained& trained, ShardedGradScaler& scaler) {
     trained.Backward(LossOf(communicator, trained));
     ASSERT_OK(trained.Step());
-    EXPECT_THAT(scaler.Unscale(trained.sharded()),
-                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("Unscale() after Step()")));
+    EXPECT_THAT(
+        scaler.Unscale(trained.sharded()),
+        StatusIs(StatusCode::kFailedPrecondition, HasSubstr("Unscale() was called after Step()")));
   });
 }
 
@@ -347,8 +348,9 @@ TEST(ShardedGradScaler, SteppingTwiceIsAnError) {
   WithStage2(2, [](Communicator& communicator, Trained& trained, ShardedGradScaler&) {
     trained.Backward(LossOf(communicator, trained));
     ASSERT_OK(trained.Step());
-    EXPECT_THAT(trained.Step(), StatusIs(StatusCode::kFailedPrecondition,
-                                         AllOf(HasSubstr("Step() twice"), HasSubstr("Update()"))));
+    EXPECT_THAT(trained.Step(),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("Step() was called twice"), HasSubstr("Update()"))));
   });
 }
 
@@ -374,9 +376,9 @@ TEST(ShardedGradScaler, AStepOfALossThatNobodyScaledIsAnError) {
 
 TEST(ShardedGradScaler, AnUpdateWithoutAStepIsAnError) {
   WithStage2(2, [](Communicator& communicator, Trained& trained, ShardedGradScaler& scaler) {
-    EXPECT_THAT(scaler.Update(),
-                StatusIs(StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("Update() without a Step()"), HasSubstr("call Step()"))));
+    EXPECT_THAT(scaler.Update(), StatusIs(StatusCode::kFailedPrecondition,
+                                          AllOf(HasSubstr("Update() was called without a Step()"),
+                                                HasSubstr("call Step()"))));
     // Such an error does not end the training.
     EXPECT_TRUE(trained.Train(LossOf(communicator, trained)));
     EXPECT_THAT(scaler.Update(), StatusIs(StatusCode::kFailedPrecondition));

@@ -156,7 +156,7 @@ Status ShardedGradScaler::Unscale(torch::optim::Optimizer& optimizer) {
   if (iteration.stage == Stage::kReady) return UnscaleReady(optimizer, iteration);
   const bool stepped = iteration.stage == Stage::kStepped;
   return Fail(FailedPreconditionError(
-      Mine() + (stepped ? "Unscale() after Step()" : "Unscale() twice of one optimizer") +
+      Mine() + "Unscale() was called " + (stepped ? "after Step()" : "twice for one optimizer") +
       ": call Update() at the end of each iteration, and Unscale() at most once in it, before "
       "Step()"));
 }
@@ -228,7 +228,7 @@ Status ShardedGradScaler::Agree(bool has_gradients, bool* found) {
   if (all[kScaled] == 0) {
     return FailedPreconditionError(
         Mine() +
-        "gradients of a loss that no rank has scaled since the last Update(): call "
+        "the gradients are of a loss that no rank has scaled since the last Update(): call "
         "Scale(loss).backward() in place of loss.backward()");
   }
   *found = all[kFound] != 0;
@@ -246,7 +246,8 @@ Result<bool> ShardedGradScaler::StepBy(torch::optim::Optimizer& optimizer,
   Iteration& iteration = iterations_[&optimizer];
   if (iteration.stage == Stage::kStepped) {
     CADRE_RETURN_IF_ERROR(Fail(FailedPreconditionError(
-        Mine() + "Step() twice of one optimizer: call Update() at the end of each iteration")));
+        Mine() +
+        "Step() was called twice for one optimizer: call Update() at the end of each iteration")));
   }
   if (iteration.stage == Stage::kReady) {
     CADRE_RETURN_IF_ERROR(UnscaleReady(optimizer, iteration));
@@ -288,7 +289,8 @@ Status ShardedGradScaler::Update() {
   if (!any) {
     return FailedPreconditionError(
         Mine() +
-        "Update() without a Step() since the last one: call Step() of each optimizer before it");
+        "Update() was called without a Step() since the last Update(): call Step() of each "
+        "optimizer before it");
   }
   EndIteration();
   // The rule of at::_amp_update_scale_, which not every release has for the host.
@@ -351,8 +353,8 @@ Status ShardedGradScaler::LoadState(torch::serialize::InputArchive& archive) {
                                 std::to_string(options.growth_interval) + ")");
   });
   if (!usable.ok()) {
-    return InvalidArgumentError(Mine() + "not the state of a gradient scaler: " + usable.message() +
-                                "; load what SaveState() wrote");
+    return InvalidArgumentError(Mine() + "this is not the state of a gradient scaler: " +
+                                usable.message() + "; load what SaveState() wrote");
   }
   options_ = options;
   scale_ = static_cast<float>(scale);

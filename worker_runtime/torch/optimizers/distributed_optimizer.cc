@@ -113,7 +113,7 @@ Status DistributedOptimizer::CheckUnchanged() const {
   for (const auto& group : optimizer_.param_groups()) {
     for (const torch::Tensor& now : group.params()) {
       if (at == places_.size() || !now.is_same(places_[at].tensor)) {
-        return changed(at, "came to its place");
+        return changed(at, "was added or replaced");
       }
       if (now.requires_grad() != places_[at].trained) {
         return changed(at, places_[at].trained ? "was frozen" : "was thawed");

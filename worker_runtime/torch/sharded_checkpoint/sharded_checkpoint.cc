@@ -485,7 +485,8 @@ Status ReadHeads(const SavedShards& saved, const NamedGroups& groups,
     found = true;
     CADRE_RETURN_IF_ERROR(ReadHead(saved, name, groups, optimizer, states));
   }
-  return found ? OkStatus() : InvalidArgumentError("there is no optimizer in it");
+  return found ? OkStatus()
+               : InvalidArgumentError("the state that was saved has no optimizer in it");
 }
 
 }  // namespace cadre::nn

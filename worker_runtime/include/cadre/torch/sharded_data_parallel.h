@@ -33,9 +33,11 @@ namespace cadre::nn {
 template <typename Module>
 class ShardedDataParallel : public DataParallel<Module> {
  public:
-  // Collective: compares the parameters with rank 0's and copies rank 0's values to all ranks.
-  //   INVALID_ARGUMENT  naming the parameter and the rank: the ranks differ; the optimizer does not
-  //                     have a parameter that requires a gradient; a communication hook is set
+  // Collective: checks that the parameters have rank 0's names, types, shapes and order, and copies
+  // rank 0's values to all ranks.
+  //   INVALID_ARGUMENT  the ranks' parameters differ, or the optimizer lacks a parameter of the
+  //                     module that requires a gradient (both name the parameter and the rank); or
+  //                     options has a communication hook
   static Result<std::unique_ptr<ShardedDataParallel>> Create(std::shared_ptr<Module> module,
                                                              ShardedOptimizer& optimizer,
                                                              DataParallelOptions options = {}) {
