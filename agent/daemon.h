@@ -32,6 +32,10 @@ struct DaemonOptions {
   v1::AgentRun run;
   // The workers and files that this process adopts. RunAgent has been passed their supervisor.
   std::optional<Adoption> adoption;
+  // Of an allocation that runs a batch job's script or a step: the spec that the cluster's agent
+  // wrote, which has variables of this node and, for a script, its path here. The server's spec has
+  // neither.
+  std::optional<v1::JobSpec> own_spec;
   // Workers to stop once the server has accepted this agent.
   std::vector<UnfitWorkers> unfit;
 

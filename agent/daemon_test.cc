@@ -240,7 +240,7 @@ TEST_F(DaemonTest, Signal_CancelsAndNextPortIsHeld) {
   const auto exit = Run(server, {"/bin/sleep", "1000"});
   ASSERT_OK(exit);
   EXPECT_EQ(exit->status, 130);
-  EXPECT_THAT(display_.own, HasSubstr("stopping (again to kill)"));
+  EXPECT_THAT(display_.own, HasSubstr("stopping the job (another signal"));
   EXPECT_NE(server.next_port_, 0u);
 }
 

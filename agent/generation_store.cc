@@ -94,7 +94,9 @@ void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
   const std::optional<std::optional<TorchVersion>> torch =
       files_.ResultWithin(kFilesLimit, [copy = *environment] { return TorchOf(copy); });
   if (!torch.has_value()) {
-    if (assign.node_rank() == 0) LeaveToRankZero("the file system of its packages does not answer");
+    if (assign.node_rank() == 0) {
+      LeaveToRankZero("the file system of the program's Python packages does not answer");
+    }
     return;
   }
   environment->agent_store = WantsAgentStore(*environment, adopt_timeout_, *torch);

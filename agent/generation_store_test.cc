@@ -200,7 +200,8 @@ TEST_F(GenerationStoreTest, WhereItsPackagesCannotBeReadRankZeroServes) {
   store_.Begin(&environment_);
   EXPECT_LT(MonoNow() - begin, absl::Seconds(8));
   EXPECT_FALSE(environment_.agent_store);
-  EXPECT_THAT(display_.own, HasSubstr("the file system of its packages does not answer"));
+  EXPECT_THAT(display_.own,
+              HasSubstr("the file system of the program's Python packages does not answer"));
   // The file system is known not to answer from now on.
   begin = MonoNow();
   store_.Begin(&environment_);

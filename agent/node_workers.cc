@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "agent/adoption.h"
 #include "agent/display.h"
 #include "agent/run_files.h"
@@ -51,6 +53,8 @@ WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService
   }
   start.environment.workers = options.workers;
   start.output = options.output;
+  start.host = options.core.join.host();
+  start.began_unix_ms = absl::ToUnixMillis(absl::Now());
   SetDirectory(local, &start);
   return start;
 }
@@ -95,7 +99,14 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
 }
 
 void NodeWorkers::Begin(const BeginJob& command) {
-  start_.environment.spec = command.spec;
+  v1::JobSpec& spec = start_.environment.spec;
+  spec = command.spec;
+  if (options_.own_spec.has_value()) *spec.mutable_env() = options_.own_spec->env();
+  if (options_.own_spec.has_value() && spec.has_batch()) {
+    *spec.mutable_command() = options_.own_spec->command();
+    // A script has no ranks that would meet in a store.
+    spec.set_agent_store(false);
+  }
   for (const UnfitWorkers& unfit : options_.unfit) {
     const std::string line = StopUnfit(unfit);
     if (!line.empty()) uses_.display.Line(line);
@@ -152,7 +163,9 @@ void NodeWorkers::Start(const StartWorkers& command) {
   start_.had_logs = start_.had_logs || directory.error == 0;
   // The files that the supervisor writes there for Python live no longer than this agent, and
   // writing them in memory takes a tenth of the time.
-  AllowWarmStart(spec().restart(), CheckpointMemoryPath(uses_.local.directory()), *frames);
+  if (!spec().has_batch()) {
+    AllowWarmStart(spec().restart(), CheckpointMemoryPath(uses_.local.directory()), *frames);
+  }
   standbys_.Begin(
       StandbyFor(*frames),
       StandbysWanted(spec().restart(), options_.workers, options_.adopt_timeout, frames->size()),
@@ -235,7 +248,8 @@ void NodeWorkers::AdoptWorkers() {
   const absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
       PrepareWorkers(start_, nullptr, MakingWithinLimit(files_));
   if (!frames.ok()) {
-    uses_.display.Line(absl::StrCat("output is not shown: ", frames.status().message()));
+    uses_.display.Line(absl::StrCat("the output of the workers that were taken over is not shown: ",
+                                    frames.status().message()));
   }
   // The earlier agent had decided about logs: the workers have them, or run without any.
   start_.had_logs = true;

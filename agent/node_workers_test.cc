@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <variant>
 
 #include "agent/recording_display.h"
@@ -237,6 +239,29 @@ TEST_F(NodeWorkersTest, WorkersRunTheSpecThatTheJobBeginsWith) {
   workers_->Begin(BeginJob{spec});
   workers_->Start(Assignment(1));
   EXPECT_EQ(Wait<WorkerDied>(2)[0].exit.exit_code(), 7);
+}
+
+// The server's spec has the script itself and no variables of this node.
+TEST_F(NodeWorkersTest, AScriptRunsAsTheClustersAgentWroteIt) {
+  options_.own_spec.emplace();
+  for (const char* word : {"/bin/sh", "-c", "echo $SLURM_JOB_ID $1; echo rank $RANK. >&2", "sh"}) {
+    options_.own_spec->add_command(word);
+  }
+  options_.own_spec->add_command("${local_rank}");
+  (*options_.own_spec->mutable_env())["SLURM_JOB_ID"] = "7";
+  Run("echo what people see in its status");
+  BeginJob job = {options_.core.join.spec()};
+  job.spec.mutable_batch()->set_script("#!/bin/sh\n");
+  job.spec.mutable_logs()->set_stdout_file(root_ + "/slurm-%j.out");
+  workers_->Begin(job);
+  StartWorkers command = Assignment(1);
+  command.assign.set_first_rank(0);
+  command.assign.set_local_world_size(1);
+  command.assign.set_world_size(1);
+  workers_->Start(command);
+  EXPECT_THAT(Wait<WorkerDied>(1), SizeIs(1));
+  std::ifstream file(root_ + "/slurm-7.out");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "7 ${local_rank}\nrank .\n");
 }
 
 TEST_F(NodeWorkersTest, AWorkerThatIsKeptGoesOn) {

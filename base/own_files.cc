@@ -356,6 +356,32 @@ absl::StatusOr<ScopedFd> OpenOwnFile(const std::string& path, int flags, mode_t 
   return file;
 }
 
+absl::StatusOr<ScopedFd> OpenFileToWrite(const std::string& path, int flags, mode_t mode) {
+  constexpr int kSafe = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  Walker parent({}, nullptr);
+  RETURN_IF_ERROR(parent.Begin(path));
+  ASSIGN_OR_RETURN(const std::string name, parent.GoToParent());
+  ScopedFd made(openat(parent.at().fd.get(), name.c_str(), flags | kSafe | O_CREAT | O_EXCL, mode));
+  if (made.ok()) return made;
+  if (errno != EEXIST) return Failed("open", path);
+  // It may be a link, which has to be one that may be followed.
+  Walker walker({}, nullptr);
+  RETURN_IF_ERROR(walker.Begin(path));
+  RETURN_IF_ERROR(walker.Go());
+  const mode_t type = walker.at().info.st_mode;
+  if (S_ISDIR(type)) {
+    errno = EISDIR;
+    return Failed("open", path);
+  }
+  if (!S_ISREG(type) && !S_ISCHR(type)) {
+    errno = EINVAL;
+    return absl::FailedPreconditionError(absl::StrCat(path, " is neither a file nor a device"));
+  }
+  ScopedFd file = walker.OpenFound((flags & ~(O_CREAT | O_EXCL)) | kSafe);
+  if (!file.ok()) return Failed("open", path);
+  return file;
+}
+
 absl::StatusOr<ScopedFd> OpenFileToRead(const std::string& path) {
   std::optional<uid_t> linked_by;
   Walker walker({std::nullopt, "", true}, &linked_by);

@@ -49,6 +49,12 @@ absl::Status MakeDirectories(const std::string& path, mode_t mode = 0777);
 // known to be own.
 absl::StatusOr<ScopedFd> OpenOwnFile(const std::string& path, int flags, mode_t mode = 0666);
 
+// Opens a file that the user named as the place for output, with the flags and mode of open(2), and
+// makes it if it is missing; its directory must exist. It may be a regular file or a device of any
+// user, in a directory of any user: what the user may write to is for the user to know. Links are
+// followed as above.
+absl::StatusOr<ScopedFd> OpenFileToWrite(const std::string& path, int flags, mode_t mode = 0666);
+
 // Opens a regular file of any user for reading. If a symbolic link of another user leads to it, the
 // file must belong to that user too: otherwise the link could make this user read files that its
 // owner may not read.

@@ -69,6 +69,12 @@ class OwnFilesTest : public ::testing::Test {
     EXPECT_EQ(write(file->get(), "more\n", 5), 5);
     return absl::OkStatus();
   }
+  static absl::Status AppendAnywhere(const std::string& path) {
+    const auto file = OpenFileToWrite(path, O_WRONLY | O_APPEND | O_CREAT);
+    if (!file.ok()) return file.status();
+    EXPECT_EQ(write(file->get(), "more\n", 5), 5);
+    return absl::OkStatus();
+  }
   static auto IsRefused(const std::string& why) {
     return StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(why));
   }
@@ -142,6 +148,33 @@ TEST_F(OwnFilesTest, WhereEverybodyMayWriteNothingIsOwn) {
   }
   // A project's folder may be writable by its group, which is trusted with names.
   EXPECT_OK(OpenOwnDirectory(Directory("project", geteuid(), 02775)));
+}
+
+TEST_F(OwnFilesTest, AFileThatTheUserNamedMayLieAnywhere) {
+  ASSERT_OK(AppendAnywhere(shared_ + "/out"));
+  ASSERT_OK(AppendAnywhere(shared_ + "/out"));
+  EXPECT_EQ(Content(shared_ + "/out"), "more\nmore\n");
+  Link("out", shared_ + "/link", geteuid());
+  ASSERT_OK(AppendAnywhere(shared_ + "/link"));
+  EXPECT_EQ(Content(shared_ + "/out"), "more\nmore\nmore\n");
+  EXPECT_OK(AppendAnywhere("/dev/null"));
+  EXPECT_THAT(AppendAnywhere(shared_).message(), HasSubstr("Is a directory"));
+  EXPECT_THAT(AppendAnywhere(shared_ + "/none/out"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(shared_ + "/none")));
+  EXPECT_FALSE(fs::exists(shared_ + "/none"));
+  Link("nowhere", shared_ + "/dangling", geteuid());
+  EXPECT_THAT(AppendAnywhere(shared_ + "/dangling"), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_EQ(mkfifo((shared_ + "/fifo").c_str(), 0600), 0);
+  EXPECT_THAT(AppendAnywhere(shared_ + "/fifo"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("neither a file")));
+}
+
+TEST_F(OthersFilesTest, AFileThatTheUserNamedIsNotReachedThroughOthersLinks) {
+  Link(path_ + "/profile", shared_ + "/secret", kOther);
+  EXPECT_THAT(AppendAnywhere(shared_ + "/secret"), IsRefused("is a link to"));
+  EXPECT_EQ(Content(path_ + "/profile"), "mine\n");
+  const std::string theirs = Directory("theirs", kOther, 0777);
+  EXPECT_OK(AppendAnywhere(theirs + "/out"));
 }
 
 // Fault (access): Another user has made a job's directory in a shared log directory first -> The

@@ -98,6 +98,13 @@ std::string Count(uint64_t n, absl::string_view noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
 }
 
+std::string SizeText(uint64_t bytes) {
+  constexpr uint64_t kGib = uint64_t{1} << 30;
+  if (bytes % (kGib / 4) != 0) return absl::StrCat(bytes >> 20, " MiB");
+  static constexpr const char* kQuarters[] = {"", ".25", ".5", ".75"};
+  return absl::StrCat(bytes / kGib, kQuarters[bytes % kGib / (kGib / 4)], " GiB");
+}
+
 std::string SignalName(int signal) {
   const char* const name = sigabbrev_np(signal);
   return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);

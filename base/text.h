@@ -1,5 +1,5 @@
-// Text for people: peers' strings made safe to show, durations, lists, signal and error names; and
-// checks of UTF-8. Pure.
+// Text for people: peers' strings made safe to show, durations, sizes, lists, signal and error
+// names; and checks of UTF-8. Pure.
 #ifndef CADRE_BASE_TEXT_H_
 #define CADRE_BASE_TEXT_H_
 
@@ -38,6 +38,9 @@ constexpr size_t kFirstFew = 3;
 
 // "1 node", "2 nodes".
 std::string Count(uint64_t n, absl::string_view noun);
+
+// Memory: "9 GiB", "62.75 GiB" or, if it is no multiple of 256 MiB, in whole ones "1100 MiB".
+std::string SizeText(uint64_t bytes);
 
 // "SIGKILL", or "signal 64" for one without a name.
 std::string SignalName(int signal);

@@ -36,6 +36,14 @@ TEST(TextTest, DurationsAreShort) {
   EXPECT_EQ(ShortDuration(absl::InfiniteDuration()), "forever");
 }
 
+TEST(TextTest, SizesAreInGibibytesWhereThatIsShort) {
+  EXPECT_EQ(SizeText(uint64_t{9} << 30), "9 GiB");
+  EXPECT_EQ(SizeText(uint64_t{251} << 28), "62.75 GiB");
+  EXPECT_EQ(SizeText(uint64_t{1} << 46), "65536 GiB");
+  EXPECT_EQ(SizeText(uint64_t{1100} << 20), "1100 MiB");
+  EXPECT_EQ(SizeText(0), "0 GiB");
+}
+
 TEST(TextTest, ListsNameThreeAndCountTheRest) {
   EXPECT_EQ(FirstFew({"a"}, 1), "a");
   EXPECT_EQ(FirstFew({"a", "b", "c"}, 3), "a, b, c");

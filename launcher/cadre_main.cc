@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,11 +49,11 @@ std::string Overview() {
 // Maps the commands of other launchers and schedulers to Cadre's.
 std::string Synonym(const std::string& word) {
   static const auto* const synonyms = new std::map<std::string, std::string>{
-      {"stop", "cancel"},   {"kill", "cancel"},  {"scancel", "cancel"}, {"rm", "cancel"},
-      {"delete", "cancel"}, {"ps", "status"},    {"list", "status"},    {"ls", "status"},
-      {"jobs", "status"},   {"queue", "status"}, {"squeue", "status"},  {"start", "run"},
-      {"launch", "run"},    {"exec", "run"},     {"sbatch", "submit"},  {"log", "logs"},
-      {"tail", "logs"},     {"describe", "why"}, {"check", "validate"}, {"lint", "validate"}};
+      {"stop", "cancel"},  {"kill", "cancel"}, {"rm", "cancel"},    {"delete", "cancel"},
+      {"ps", "status"},    {"list", "status"}, {"ls", "status"},    {"jobs", "status"},
+      {"queue", "status"}, {"start", "run"},   {"launch", "run"},   {"exec", "run"},
+      {"log", "logs"},     {"tail", "logs"},   {"describe", "why"}, {"check", "validate"},
+      {"lint", "validate"}};
   const auto found = synonyms->find(word);
   return found == synonyms->end() ? "" : found->second;
 }
@@ -68,6 +70,14 @@ int FailUnknownCommand(const std::string& name) {
                                    : absl::StrCat("; did you mean '", nearest, "'?")));
 }
 
+// Runs a command that parses its arguments itself.
+int RunAs(const Command& command, std::vector<std::string> arguments) {
+  SetNoticeName(command.name);
+  Parsed all;
+  all.rest = std::move(arguments);
+  return command.run(all);
+}
+
 // Runs `cadre help [COMMAND]`, which prints the same as `cadre COMMAND --help`.
 int Help(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") return Print(Overview());
@@ -77,6 +87,7 @@ int Help(const std::vector<std::string>& words) {
     return Fail(kExitUsage,
                 absl::StrCat("unexpected argument '", words[1], "'; usage: cadre help [COMMAND]"));
   }
+  if (command->own_syntax) return RunAs(*command, {"--help"});
   return Print(HelpText(*command));
 }
 
@@ -88,12 +99,26 @@ int Dispatch(const std::vector<std::string>& arguments) {
   const std::string wanted = name == "--version" ? "version" : name;
   const std::optional<Command> command = FindCommand(wanted);
   if (!command.has_value()) return FailUnknownCommand(wanted);
+  if (command->own_syntax) return RunAs(*command, {arguments.begin() + 1, arguments.end()});
   const absl::StatusOr<Parsed> parsed =
       ParseArguments(*command, {arguments.begin() + 1, arguments.end()});
   if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
   if (parsed->Has("help-all")) return Print(HelpText(*command, /*all=*/true));
   if (parsed->Has("help")) return Print(HelpText(*command));
   return command->run(*parsed);
+}
+
+// If the program was run under a name of a command of Slurm, as through a link of that name, this
+// name is the command.
+std::vector<std::string> ArgumentsOf(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const std::string program = argc > 0 ? argv[0] : "";
+  const std::string name = program.substr(program.rfind('/') + 1);
+  const std::vector<std::string> names = SlurmNames();
+  if (std::find(names.begin(), names.end(), name) != names.end()) {
+    arguments.insert(arguments.begin(), name);
+  }
+  return arguments;
 }
 
 // If a standard descriptor is closed, the next file or socket would get its number, and output
@@ -148,7 +173,7 @@ int CadreMain(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   std::set_terminate(EndWithoutThread);
   OpenStandardDescriptors();
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::vector<std::string> arguments = ArgumentsOf(argc, argv);
   const absl::Status checked = CheckArguments(arguments);
   if (!checked.ok()) return Fail(kExitUsage, checked.message());
   // Other commands end at Ctrl-C by default.

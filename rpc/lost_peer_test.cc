@@ -92,9 +92,8 @@ TEST(LostPeer, WhetherATimeoutEndedTheWaitForIt) {
         "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
         "waiting "
         "for send/recv from rank 0: gloo: timed out in monitoredBarrier after 5000 ms",
-        "cadre.DeadlineExceededError: communicator \"world\": rank 1 did not come in time to what "
-        "rank "
-        "0 waited for",
+        "cadre.DeadlineExceededError: communicator \"world\": rank 1 did not come in time, as "
+        "rank 0 noticed",
         "train: DEADLINE_EXCEEDED: step 3, bucket 0: communicator \"world\": rank 1 has not "
         "come"}) {
     EXPECT_TRUE(ReportsLostPeer(line)) << line;

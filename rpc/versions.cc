@@ -10,6 +10,7 @@ namespace cadre::rpc {
 namespace {
 
 constexpr uint32_t kUnversionedMinor = 2;
+constexpr uint32_t kBatchJobsSinceMinor = 4;
 constexpr size_t kTextBytesMax = 32;
 
 bool IsOlder(const v1::Version& a, const v1::Version& b) {
@@ -40,6 +41,10 @@ std::string VersionText(const v1::Version& version) {
 std::string OtherVersionText(const v1::Version& version) {
   const std::string text = VersionText(version);
   return text == kVersion ? "" : text;
+}
+
+bool KnowsBatchJobs(const v1::Version& version) {
+  return version.major() > 0 || version.minor() >= kBatchJobsSinceMinor;
 }
 
 absl::Status CheckVersions(absl::string_view here, const v1::Version& own, absl::string_view there,

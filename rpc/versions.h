@@ -35,6 +35,9 @@ std::string OtherVersionText(const v1::Version& version);
 absl::Status CheckVersions(absl::string_view here, const v1::Version& own, absl::string_view there,
                            const v1::Version& other);
 
+// Whether an agent of this version runs batch jobs and their steps (0.4 and later).
+bool KnowsBatchJobs(const v1::Version& version);
+
 }  // namespace cadre::rpc
 
 #endif  // CADRE_RPC_VERSIONS_H_

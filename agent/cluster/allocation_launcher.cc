@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -21,12 +20,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/cluster/slurm_launch.h"
 #include "agent/workers/exit_report.h"
 #include "base/bearer_token.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/token.h"
+#include "rpc/node_memory.h"
 #include "rpc/tls/pem_files.h"
 
 namespace cadre::agent {
@@ -36,9 +37,6 @@ namespace {
 constexpr const char* kInherited[] = {
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CADRE_SUPERVISOR"};
 
-// Memory needed beside the workers: by the launcher with the job's store, its supervisor, and the
-// template from which workers of a Python program are forked.
-constexpr uint64_t kLauncherMemory = uint64_t{1} << 30;
 // Limit of the processes and threads of an allocation, so that none exhausts the machine's.
 constexpr uint32_t kMaxPids = 32768;
 
@@ -69,14 +67,6 @@ std::string VisibleDevices(const LauncherOptions& options, const std::vector<uin
   });
 }
 
-// Returns 0 if no limit was requested, or if it exceeds INT64_MAX, the kernel's largest number and
-// more than any machine has.
-uint64_t MemoryLimit(uint64_t each, uint64_t workers) {
-  if (each == 0) return 0;
-  if (each > (INT64_MAX - kLauncherMemory) / std::max<uint64_t>(workers, 1)) return 0;
-  return each * workers + kLauncherMemory;
-}
-
 // Only root can contain the processes of other users.
 supervisor::Containment ContainmentOf(const LauncherOptions& options, const v1::StartPart& start,
                                       const UserEntry& user, const std::vector<uint32_t>& gpus) {
@@ -93,12 +83,15 @@ supervisor::Containment ContainmentOf(const LauncherOptions& options, const v1::
   containment.devices = DeviceRules(minors, FindGpuDevices());
   containment.max_pids = kMaxPids;
   containment.memory_bytes =
-      MemoryLimit(start.spec().resources().memory_per_worker(), start.part().workers());
+      rpc::JobMemory(start.spec().resources().memory_per_worker(), start.part().workers());
   return containment;
 }
 
 std::vector<std::string> EnvironmentOf(const LauncherOptions& options, const v1::StartPart& start,
                                        const UserEntry& user, const std::vector<uint32_t>& gpus) {
+  // The launcher of a batch job's script waits for no other node.
+  const std::string nodes =
+      start.spec().has_batch() ? start.part().node() : absl::StrJoin(start.nodes(), ",");
   std::vector<std::string> environment = {
       absl::StrCat("HOME=", user.home),
       absl::StrCat("USER=", user.name),
@@ -107,7 +100,8 @@ std::vector<std::string> EnvironmentOf(const LauncherOptions& options, const v1:
       absl::StrCat("XDG_RUNTIME_DIR=", RuntimeDirectory(options, start.part().id())),
       absl::StrCat("CADRE_CLUSTER_PART=", start.part().id()),
       absl::StrCat("CADRE_CLUSTER_NODE=", start.part().node()),
-      absl::StrCat("CADRE_CLUSTER_NODES=", absl::StrJoin(start.nodes(), ","))};
+      absl::StrCat("CADRE_CLUSTER_NODES=", nodes)};
+  if (start.job_id() != 0) environment.push_back(absl::StrCat("CADRE_JOB_ID=", start.job_id()));
   for (const char* name : kInherited) {
     const auto found = options.environment.find(name);
     if (found != options.environment.end()) {
@@ -132,9 +126,9 @@ RetiredDirectory RetireDirectory(const LauncherOptions& options, uint64_t id) {
   return retired;
 }
 
-absl::Status WritePrivate(const std::string& path, absl::string_view content,
-                          const UserEntry& user) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+absl::Status WritePrivate(const std::string& path, absl::string_view content, const UserEntry& user,
+                          mode_t mode) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   if (fd < 0) return Failed(path);
   size_t done = 0;
   while (done < content.size()) {
@@ -172,7 +166,11 @@ absl::StatusOr<supervisor::StartFrame> PrepareLauncher(const LauncherOptions& op
   if (mkdir(directory.c_str(), 0700) != 0) return Failed(directory);
   const std::string spec = directory + "/job.binpb";
   const std::string token = absl::StrCat(directory, "/", kLauncherToken);
-  RETURN_IF_ERROR(WritePrivate(spec, start.spec().SerializeAsString(), user));
+  v1::JobSpec job = start.spec();
+  if (IsOfSlurm(start)) {
+    ASSIGN_OR_RETURN(job, PrepareSlurmSpec(options, start, gpus, server_id, user, directory));
+  }
+  RETURN_IF_ERROR(WritePrivate(spec, job.SerializeAsString(), user));
   // The agent's own token would make its user the cluster's administrator.
   RETURN_IF_ERROR(WritePrivate(token,
                                absl::StrCat(PartToken(options.token->Current(), server_id,
@@ -203,8 +201,8 @@ absl::StatusOr<supervisor::StartFrame> PrepareLauncher(const LauncherOptions& op
        {options.launcher, std::string("run"), absl::StrCat("--spec=", spec),
         absl::StrCat("--rdzv-endpoint=", options.server), absl::StrCat("--token-file=", token),
         absl::StrCat("--node-name=", start.part().node()),
-        absl::StrCat("--nproc-per-node=", start.part().workers()), std::string("--redirects=3"),
-        std::string("--no-progress")}) {
+        absl::StrCat("--nproc-per-node=", start.spec().has_batch() ? 1 : start.part().workers()),
+        std::string("--redirects=3"), std::string("--no-progress")}) {
     frame.argv.push_back(word);
   }
   if (!options.tls_dir.empty()) frame.argv.push_back(absl::StrCat("--tls-dir=", directory));
@@ -220,15 +218,13 @@ absl::StatusOr<supervisor::StartFrame> PrepareLauncher(const LauncherOptions& op
 namespace {
 
 constexpr std::chrono::seconds kInterval(1);
+// Checks from one look at the users' tokens to the next.
+constexpr uint64_t kUserTokenChecks = 60;
 constexpr size_t kFileBytesMax = 1 << 20;
 
-struct GivenFile {
-  std::string content;
-  UserEntry owner;  // only uid and gid are set
-};
+}  // namespace
 
-// The user may have changed the file's content, but nothing else about it.
-std::optional<GivenFile> Read(const std::string& path) {
+std::optional<GivenFile> ReadGivenFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   GivenFile file;
@@ -246,8 +242,7 @@ std::optional<GivenFile> Read(const std::string& path) {
   return file;
 }
 
-// Atomic. Returns false if the launcher keeps the old file; the next check tries again.
-bool Replace(const std::string& path, const GivenFile& file) {
+bool ReplaceGivenFile(const std::string& path, const GivenFile& file) {
   const std::string fresh = path + ".new";
   unlink(fresh.c_str());
   if (WritePrivate(fresh, file.content, file.owner).ok() &&
@@ -258,8 +253,6 @@ bool Replace(const std::string& path, const GivenFile& file) {
   return false;
 }
 
-}  // namespace
-
 CredentialRenewal::CredentialRenewal(LauncherOptions options,
                                      std::function<void(const std::string&)> log)
     : options_(std::move(options)), log_(std::move(log)), token_(options_.token->Current()) {}
@@ -268,9 +261,12 @@ void CredentialRenewal::Start() {
   thread_.emplace(kInterval, [this] { RenewOnce(); });
 }
 
-void CredentialRenewal::RenewOnce() {
-  const std::string now = options_.token->Current();
-  if (now != token_) former_.push_back(std::exchange(token_, now));
+void CredentialRenewal::RenewOnce(absl::Time now) {
+  const std::string token = options_.token->Current();
+  if (token != token_) former_.push_back(std::exchange(token_, token));
+  // An allocation that starts while the token is replaced may have got a user's token made from the
+  // former one.
+  const bool user_tokens = checks_++ % kUserTokenChecks == 0 || !former_.empty();
   std::string ca;
   if (!options_.tls_dir.empty()) {
     const auto files = files_.ResultWithin(kFileTaskHungAfter, [dir = options_.tls_dir] {
@@ -278,17 +274,19 @@ void CredentialRenewal::RenewOnce() {
     });
     if (files.has_value() && files->ok()) ca = (*files)->ca;
   }
-  if (former_.empty() && ca.empty()) return;
+  if (!user_tokens && ca.empty()) return;
   size_t renewed = 0;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(options_.directory, error)) {
     if (!absl::StartsWith(entry.path().filename().string(), "part-")) continue;
     if (RenewToken(entry.path().string())) ++renewed;
+    if (user_tokens) RenewUserToken(entry.path().string(), token_, now);
     const std::string path = absl::StrCat(entry.path().string(), "/", kLauncherCa);
-    std::optional<GivenFile> given = ca.empty() ? std::nullopt : Read(path);
+    std::optional<GivenFile> given = ca.empty() ? std::nullopt : ReadGivenFile(path);
     if (!given.has_value() || given->content == ca) continue;
     given->content = ca;
-    Replace(path, *given);
+    // If that fails, the next check tries again.
+    ReplaceGivenFile(path, *given);
   }
   if (renewed > 0 && log_) {
     log_(absl::StrCat("the token was replaced: ", Count(renewed, "launcher"),
@@ -298,7 +296,7 @@ void CredentialRenewal::RenewOnce() {
 
 bool CredentialRenewal::RenewToken(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kLauncherToken);
-  std::optional<GivenFile> given = former_.empty() ? std::nullopt : Read(path);
+  std::optional<GivenFile> given = former_.empty() ? std::nullopt : ReadGivenFile(path);
   if (!given.has_value()) return false;
   const absl::string_view text = absl::StripSuffix(given->content, "\n");
   for (const std::string& secret : former_) {
@@ -307,7 +305,7 @@ bool CredentialRenewal::RenewToken(const std::string& directory) {
     if (!bearer.has_value() || bearer->kind != Bearer::Kind::kPart) continue;
     given->content =
         absl::StrCat(PartToken(token_, bearer->server_id, bearer->part, bearer->job), "\n");
-    return Replace(path, *given);
+    return ReplaceGivenFile(path, *given);
   }
   return false;
 }

@@ -22,6 +22,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "agent/cluster/gpu_devices.h"
 #include "agent/cluster/users.h"
 #include "agent/supervisor/frames.h"
@@ -65,8 +67,19 @@ inline constexpr char kLauncherToken[] = "token";
 inline constexpr char kLauncherCa[] = "ca.pem";
 
 // Writes a new file that only `user` can read. Only the uid and gid of `user` are used.
-absl::Status WritePrivate(const std::string& path, absl::string_view content,
-                          const UserEntry& user);
+absl::Status WritePrivate(const std::string& path, absl::string_view content, const UserEntry& user,
+                          mode_t mode = 0600);
+
+// A file that WritePrivate has written. The user may have changed its content, but nothing else
+// about it.
+struct GivenFile {
+  std::string content;
+  UserEntry owner;  // only uid and gid are set
+};
+// nullopt: there is none.
+std::optional<GivenFile> ReadGivenFile(const std::string& path);
+// Replaces it atomically. Returns false if it could not; the old file is then still there.
+bool ReplaceGivenFile(const std::string& path, const GivenFile& file);
 
 // Writes the files that the launcher reads and returns the frame that starts it as `start.user`;
 // the caller sets the group. A user other than this process's requires root. `gpus`: the GPUs it
@@ -135,7 +148,8 @@ class AllocationGroups {
 
 // Renews the credentials of the launchers that run here: when the agent's token is replaced, they
 // get tokens made from the new one; when its certificate authority is replaced, they get the new
-// one. Launchers read both again for each new connection.
+// one. Launchers read both again for each new connection. The users' tokens of batch jobs and steps
+// (slurm_launch.h) are also renewed before they expire.
 //
 // Its own thread checks every second. It blocks on no file system but that of the allocations'
 // directories.
@@ -149,7 +163,7 @@ class CredentialRenewal {
 
   void Start();
   // Checks once; for tests, before Start().
-  void RenewOnce();
+  void RenewOnce(absl::Time now = absl::Now());
 
  private:
   // Returns whether the token was replaced.
@@ -158,6 +172,7 @@ class CredentialRenewal {
   const LauncherOptions options_;
   const std::function<void(const std::string&)> log_;
   std::string token_;
+  uint64_t checks_ = 0;
   FileThread files_{{}};  // for the certificate authority
   // Earlier tokens. An allocation that starts while the token is replaced may have got one made
   // from them.

@@ -88,8 +88,9 @@ absl::StatusOr<std::unique_ptr<AllocationsDirectory>> AllocationsDirectory::Make
     rmdir(path.c_str());
     return status;
   }
-  return absl::UnavailableError(absl::StrCat(
-      "other agents remove the directories that this one makes in ", parent, "; start it again"));
+  return absl::UnavailableError(
+      absl::StrCat("other agents remove the directories that this one makes in ", parent,
+                   "; start this agent again"));
 }
 
 AllocationsDirectory::~AllocationsDirectory() {

@@ -291,7 +291,8 @@ void ClusterAgent::ReadLog(v1::ReadLog read) {
     return [this, read, chunk = ReadLogFile(read, root_too)] { Answer(read, chunk); };
   };
   if (log_reads_.Start(key, {work, late, kLogLimit}, MonoNow())) return;
-  Answer(read, absl::ResourceExhaustedError("too many logs are read here at once"));
+  Answer(read, absl::ResourceExhaustedError(
+                   "this node's agent reads too many logs at once; try again later"));
 }
 
 void ClusterAgent::Answer(const v1::ReadLog& read, absl::StatusOr<v1::LogChunk> chunk) {

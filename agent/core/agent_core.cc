@@ -733,7 +733,7 @@ void AgentCore::Impl::OnSignal(int signal) {
   const std::string reason = absl::StrCat(SignalName(signal), " at node ", config.join.node());
   if (departure.cancel_signal != 0 && !departure.at_once && session.connected()) {
     // All nodes get the verdict before a server in this process ends with it.
-    out.Add(Say{"killing the workers of all nodes (again to leave now)"});
+    out.Add(Say{"killing the workers of all nodes (another signal ends this launcher at once)"});
     departure.at_once = true;
     SendCancel();
     departure.cancel_by = now + kCancelMargin;
@@ -752,7 +752,7 @@ void AgentCore::Impl::OnSignal(int signal) {
   // This also holds before the Welcome: a server that has read the Join removes the node again, and
   // one that has refused it no longer reads.
   if (signal == SIGTERM && session.connected() && !config.serves && replaceable) {
-    out.Add(Say{"preempted: leaving the job (again to kill)"});
+    out.Add(Say{"preempted: this node leaves the job (another signal kills its workers at once)"});
     SendLeave(v1::PREEMPTED, reason);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, session.StopGrace());
   }
@@ -760,7 +760,7 @@ void AgentCore::Impl::OnSignal(int signal) {
       Say{signal == kWarningSignal
               ? "the scheduler warns that it takes the nodes away: the job ends now, and can be "
                 "continued later"
-              : "stopping (again to kill)"});
+              : "stopping the job (another signal kills its workers at once)"});
   departure.cancel_signal = signal;
   // An agent that has just adopted workers is still connecting: it will reach the server or fail to
   // shortly.

@@ -19,6 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+constexpr char kStopping[] = "say stopping the job (another signal kills its workers at once)";
+
 TEST_F(AgentCoreTest, Success_EndsWithTheServersStatus) {
   Run();
   EXPECT_THAT(Died(1, 0, 0), ElementsAre("up exited 1/0 OK"));
@@ -495,8 +497,7 @@ class SignalsTest : public AgentCoreTest {
 
 TEST_F(SignalsTest, FirstSignal_CancelsTheJobThroughTheServer) {
   Run();
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
-              ElementsAre("say stopping (again to kill)", "up cancel 2"));
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre(kStopping, "up cancel 2"));
   EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
   EXPECT_THAT(Finished(v1::CANCELLED_PHASE, 130), ElementsAre("exit 130"));
@@ -570,16 +571,14 @@ TEST_F(SignalsTest, ThirdSignal_ProcessThatDoesNotDie_IsNotWaitedFor) {
 TEST_F(SignalsTest, SignalWithoutServer_StopsHere) {
   Run();
   Down();
-  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
-              ElementsAre("say stopping (again to kill)", "stop 1 grace=5s"));
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre(kStopping, "stop 1 grace=5s"));
   EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("stop 1 grace=0"));
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
 }
 
 TEST_F(SignalsTest, SignalBeforeAnyServer_LeavesAtOnce) {
   Down();
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
-              ElementsAre("say stopping (again to kill)", "exit 130"));
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre(kStopping, "exit 130"));
 }
 
 TEST_F(SignalsTest, ServerIgnoresTheCancel_LeavesAnyway) {
@@ -1130,7 +1129,7 @@ TEST_F(AdoptionTest, AServerThatIsAwayIsWaitedForAsLongAsByAnyAgentWithWorkers) 
 }
 
 TEST_F(AdoptionTest, ASignalBeforeItIsConnected_CancelsTheJob) {
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("say stopping (again to kill)"));
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre(kStopping));
   Feed(LinkUp{});
   EXPECT_THAT(Welcome(), ElementsAre("begin", "up started 3/0", "up started 3/1", "up cancel 2"));
 }

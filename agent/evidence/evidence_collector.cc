@@ -1,6 +1,5 @@
 #include "agent/evidence/evidence_collector.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,7 +35,8 @@ struct Finding {
 // The last whole lines of the first of these files that has any.
 std::string LastLines(const std::vector<std::string>& logs) {
   for (const std::string& log : logs) {
-    const absl::StatusOr<ScopedFd> file = OpenOwnFile(log, O_RDONLY);
+    // It may be a link to a file that the user named.
+    const absl::StatusOr<ScopedFd> file = OpenFileToRead(log);
     struct stat info;
     if (!file.ok() || fstat(file->get(), &info) != 0 || info.st_size <= 0) continue;
     const int64_t from = std::max<int64_t>(0, info.st_size - kLastLinesBytes);

@@ -119,7 +119,9 @@ TEST_F(EvidenceCollectorTest, TellsStoppedLoopingAndSleepingApart) {
   ASSERT_OK(page);
   (*page)->Begin(41, 2, Buffer{});
   (*page)->Enter(WorkerPhase::kWaiting, 41, 2);
-  std::ofstream(directory_ + "/stderr.log") << "the last line\n";
+  // As if the user had named a file for the output.
+  std::ofstream(directory_ + "/named") << "the last line\n";
+  std::filesystem::create_symlink(directory_ + "/named", directory_ + "/stderr.log");
   const auto found =
       Collect({Worker(0, stopped.pid()), Worker(1, looping.pid()), Worker(2, sleeping.pid())});
   ASSERT_THAT(found, SizeIs(3));

@@ -211,7 +211,8 @@ rpc::Place WorkerCalls::PlaceOf(uint32_t local_rank) const {
 void WorkerCalls::Wait(Key key, uint64_t connection, uint64_t id) {
   would_stand_by_ = true;
   const auto [call, is_first] = waiting_.try_emplace(key);
-  if (!is_first) Refuse(call->second, absl::AbortedError("this worker called again"));
+  if (!is_first)
+    Refuse(call->second, absl::AbortedError("a newer call of this worker replaced this one"));
   call->second = {connection, id, generation_};
 }
 

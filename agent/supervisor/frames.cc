@@ -27,9 +27,14 @@ void Fields(Io& io, Containment& c) {
   io(c.asked, c.uid, c.gid, c.devices, c.memory_bytes, c.max_pids);
 }
 template <typename Io>
+void Fields(Io& io, NamedFile& f) {
+  io(f.path, f.empty_before_ms);
+}
+template <typename Io>
 void Fields(Io& io, StartFrame& f) {
   io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
      f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment, f.warm, f.containment);
+  if (io.version() != kFramesBefore) io(f.stdout_file, f.stderr_file);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {

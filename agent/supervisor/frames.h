@@ -60,7 +60,7 @@ inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Incremented when a frame changes. An agent passes its version to the supervisor that it starts,
 // and records it in AgentRun for an agent that adopts the supervisor.
 inline constexpr uint32_t kFramesVersion = 11;
-// The version of Cadre 0.3: it has no ReadingFrame.
+// The version of Cadre 0.3: it has no ReadingFrame, and in StartFrame no files that the user named.
 inline constexpr uint32_t kFramesBefore = 10;
 
 inline bool SpeaksFrames(uint32_t version) {
@@ -103,6 +103,14 @@ struct WarmOptions {
   uint32_t quiet_ms = 2000;
 };
 
+// A file that the user named for a stream (logs.stdout_file).
+struct NamedFile {
+  std::string path;  // absolute; its directory must exist; empty: the user named none
+  // What the file contains is removed first if it was last written before this time, in
+  // milliseconds since 1970. 0: it stays.
+  int64_t empty_before_ms = 0;
+};
+
 struct StartFrame {
   uint64_t group = 0;
   std::vector<std::string> argv;         // argv[0] is looked up in the PATH of `environment`
@@ -122,6 +130,11 @@ struct StartFrame {
   std::vector<std::string> assignment;
   WarmOptions warm;
   Containment containment;
+  // The output goes there, and stdout_path and stderr_path become symbolic links to these files. If
+  // both are the same, the process has one stream for both, so that its lines keep their order. A
+  // supervisor of kFramesBefore writes to stdout_path and stderr_path.
+  NamedFile stdout_file;
+  NamedFile stderr_file;
 };
 // Sends SIGTERM and SIGCONT to the process (stop.h; to its process group if it is a shell), and
 // SIGKILL to the whole group after the grace, or once the process has exited.

@@ -40,6 +40,8 @@ TEST(FramesTest, StartCarriesEveryField) {
   start.stands_by = true;
   start.assignment = {"RANK=1"};
   start.warm = {"/warm", "module", "script", {"a", "b"}, {"RANK"}, 7};
+  start.stdout_file = {"/out", 1764381600123};
+  start.stderr_file = {"/err", 0};
   const auto got = std::get<StartFrame>(RoundTrip(start));
   EXPECT_EQ(got.group, start.group);
   EXPECT_EQ(got.argv, start.argv);
@@ -59,6 +61,10 @@ TEST(FramesTest, StartCarriesEveryField) {
   EXPECT_THAT(got.warm.preload, ElementsAre("a", "b"));
   EXPECT_THAT(got.warm.rank_variables, ElementsAre("RANK"));
   EXPECT_EQ(got.warm.quiet_ms, 7u);
+  EXPECT_EQ(got.stdout_file.path, "/out");
+  EXPECT_EQ(got.stdout_file.empty_before_ms, 1764381600123);
+  EXPECT_EQ(got.stderr_file.path, "/err");
+  EXPECT_EQ(got.stderr_file.empty_before_ms, 0);
 }
 
 TEST(FramesTest, StartCarriesWhatTheGroupIsHeldTo) {
@@ -112,6 +118,12 @@ TEST(FramesTest, ThoseOfBeforeAreAsTheyWere) {
 TEST(FramesTest, WhatThoseOfBeforeDoNotKnowIsNotSaid) {
   EXPECT_EQ(EncodeFrame(ReadingFrame{true}, kFramesBefore), "");
   EXPECT_NE(EncodeFrame(DirectoryFrame{"/tmp/a"}, kFramesBefore), "");
+  StartFrame start;
+  start.stdout_path = "/o";
+  const std::string bytes = EncodeFrame(start, kFramesBefore);
+  start.stdout_file.path = "/out";
+  EXPECT_EQ(EncodeFrame(start, kFramesBefore), bytes);
+  EXPECT_NE(EncodeFrame(start), bytes);
 }
 
 TEST(FramesTest, ExitedCarriesEveryField) {

@@ -71,7 +71,7 @@ struct PendingStart {
   struct Files {
     std::atomic<bool> done{false};
     std::atomic<bool> given_up{false};  // the start no longer waits
-    const char* failed = nullptr;       // the step that failed
+    std::string failed;                 // the step that failed
     int error = 0;
   };
   StartFrame start;

@@ -344,6 +344,19 @@ TEST_F(StandbyTest, OneThatWaitsGetsThePlace) {
   EXPECT_NE(access((rig_.folder() + "/standby_5/log").c_str(), F_OK), 0);
 }
 
+TEST_F(StandbyTest, ItsOutputGoesToTheFileThatTheUserNamed) {
+  rig_.Send(Standby());
+  AwaitWaits();
+  StartFrame worker = Worker(9);
+  worker.stdout_file.path = rig_.folder() + "/out";
+  rig_.Send(worker);
+  rig_.Until([&] { return rig_.Output(kStdoutStream, 9) == "RANK=3\nWORLD_SIZE=4\n\nplaced\n"; });
+  rig_.Stop(0, 9);
+  EXPECT_EQ(ReadFile(worker.stdout_path), "RANK=3\nWORLD_SIZE=4\n\nplaced\n");
+  EXPECT_EQ(ReadFile(rig_.folder() + "/out"), ReadFile(worker.stdout_path));
+  EXPECT_EQ(ReadFile(rig_.folder() + "/standby_5/log"), "loaded\n");
+}
+
 TEST_F(StandbyTest, OneThatIsStillLoadingDoesNot) {
   StartFrame slow = Standby();
   slow.argv[2] = "exec sleep 1000";

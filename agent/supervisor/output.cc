@@ -22,6 +22,7 @@
 #include "base/log_paths.h"
 #include "base/own_files.h"
 #include "base/scoped_fd.h"
+#include "base/status_macros.h"
 #include "base/threads/file_thread.h"
 
 namespace cadre::supervisor {
@@ -147,6 +148,7 @@ constexpr size_t kRoomToResume = 4 << 20;
 // The descriptor belongs to the file thread, which alone closes it.
 struct LogFile::File {
   std::string path;
+  NamedFile named;
   int fd = -1;
   uint64_t lost = 0;  // bytes dropped since the last successful write
   uint64_t lost_in_all = 0;
@@ -155,14 +157,20 @@ struct LogFile::File {
   bool no_times = false;  // times cannot be recorded for this file
   int64_t noted_ms = 0;   // the last recorded time
 
+  // The file that is written to.
+  const std::string& Name() const { return named.path.empty() ? path : named.path; }
   // Returns 0, or the errno of the failed step; a full disk is reported, but is not a failure.
   int Open();
+  absl::StatusOr<ScopedFd> OpenLog() const;
+  absl::StatusOr<ScopedFd> OpenNamed();
+  // Makes the log file's path lead to the file that the user named.
+  void LinkToNamed() const;
   // Records that the following bytes came at `now_ms`.
   void NoteTime(int64_t now_ms);
   // Returns how much was written; if not all, errno is set.
   size_t Write(absl::string_view bytes) const;
   void Append(uint64_t skipped, absl::string_view bytes, int64_t now_ms);
-  void MoveTo(const std::string& to);
+  void MoveTo(const std::string& to, const NamedFile& named_there);
   void Finish();
   void Close();
 };
@@ -173,23 +181,58 @@ absl::Status MakeDirectoriesFor(const std::string& path) {
   return MakeOwnDirectory(path.substr(0, end), "").status();
 }
 
-int LogFile::File::Open() {
+absl::StatusOr<ScopedFd> LogFile::File::OpenLog() const {
+  RETURN_IF_ERROR(MakeDirectoriesFor(path));
+  return OpenOwnFile(path, O_WRONLY | O_APPEND | O_CREAT);
+}
+
+absl::StatusOr<ScopedFd> LogFile::File::OpenNamed() {
+  ASSIGN_OR_RETURN(ScopedFd file, OpenFileToWrite(named.path, O_WRONLY | O_APPEND | O_CREAT));
+  struct stat info;
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    // A device has no offsets.
+    no_times = true;
+    return file;
+  }
+  const int64_t written_ms =
+      int64_t{info.st_mtim.tv_sec} * 1000 + int64_t{info.st_mtim.tv_nsec} / 1'000'000;
+  if (info.st_size > 0 && written_ms < named.empty_before_ms && ftruncate(file.get(), 0) != 0) {
+    const int error = errno;
+    const absl::Status status =
+        absl::ErrnoToStatus(error, absl::StrCat("cannot empty ", named.path));
+    errno = error;
+    return status;
+  }
+  return file;
+}
+
+void LogFile::File::LinkToNamed() const {
+  if (path.empty()) return;
   absl::Status status = MakeDirectoriesFor(path);
-  if (status.ok()) {
-    absl::StatusOr<ScopedFd> file = OpenOwnFile(path, O_WRONLY | O_APPEND | O_CREAT);
-    if (file.ok()) {
-      fd = file->Release();
-      return 0;
-    }
-    status = file.status();
+  // A file of an earlier process, or the link of an earlier agent.
+  if (status.ok()) unlink(path.c_str());
+  if (status.ok() && symlink(named.path.c_str(), path.c_str()) != 0) {
+    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot link ", path));
+  }
+  if (status.ok()) return;
+  Warn(absl::StrCat(status.message(), "; the output is in ", named.path,
+                    ", where 'cadre logs' does not find it"));
+}
+
+int LogFile::File::Open() {
+  absl::StatusOr<ScopedFd> file = named.path.empty() ? OpenLog() : OpenNamed();
+  if (file.ok()) {
+    fd = file->Release();
+    if (!named.path.empty()) LinkToNamed();
+    return 0;
   }
   const int error = errno;
   if (!IsDiskFull(error)) {
     // The message names what is in the file's place and what to do, which the errno does not.
-    if (error == EPERM || error == EINVAL) Warn(status.message());
+    if (error == EPERM || error == EINVAL) Warn(file.status().message());
     return error;
   }
-  Warn(absl::StrCat("cannot make ", path, ": ", strerror(error),
+  Warn(absl::StrCat("cannot make ", Name(), ": ", strerror(error),
                     "; the worker runs, but its output is not saved"));
   return 0;
 }
@@ -211,8 +254,8 @@ void LogFile::File::NoteTime(int64_t now_ms) {
   if (noted || no_times) return;
   noted_ms = now_ms;
   const off_t at = lseek(fd, 0, SEEK_END);
-  // A FIFO has no offsets.
-  no_times = at < 0;
+  // A FIFO has no offsets. Without a log directory there is no place for the times.
+  no_times = at < 0 || path.empty();
   if (times_fd < 0 && !no_times) {
     times_fd = open(LogTimesPath(path).c_str(),
                     O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
@@ -237,21 +280,22 @@ void LogFile::File::Append(uint64_t skipped, absl::string_view bytes, int64_t no
   const size_t done = lost == 0 ? Write(bytes) : 0;
   if (done == bytes.size()) return;
   if (lost_in_all == 0) {
-    Warn(absl::StrCat("cannot write ", path, ": ", strerror(errno),
+    Warn(absl::StrCat("cannot write ", Name(), ": ", strerror(errno),
                       "; the worker continues, but its output there is incomplete"));
   }
   lost += bytes.size() - done;
   lost_in_all += bytes.size() - done;
 }
 
-void LogFile::File::MoveTo(const std::string& to) {
+void LogFile::File::MoveTo(const std::string& to, const NamedFile& named_there) {
   MakeDirectoriesFor(to).IgnoreError();
-  const bool moved =
-      fd >= 0 && access(to.c_str(), F_OK) != 0 && rename(path.c_str(), to.c_str()) == 0;
+  const bool moved = named_there.path.empty() && fd >= 0 && access(to.c_str(), F_OK) != 0 &&
+                     rename(path.c_str(), to.c_str()) == 0;
   if (moved) rename(LogTimesPath(path).c_str(), LogTimesPath(to).c_str());
   const int before = fd;
   const std::string from = std::exchange(path, to);
   if (moved) return;
+  named = named_there;
   fd = -1;
   if (Open() == 0 && fd >= 0) {
     if (before >= 0) close(before);
@@ -263,17 +307,18 @@ void LogFile::File::MoveTo(const std::string& to) {
   // If neither works the file stays at the old path.
   fd = before;
   path = from;
+  named = {};
 }
 
 void LogFile::File::Finish() {
   if (const uint64_t count = std::exchange(lost_in_all, 0); count > 0) {
-    Warn(absl::StrCat(path, " lacks ", count, " bytes of what the worker wrote"));
+    Warn(absl::StrCat(Name(), " lacks ", count, " bytes of what the worker wrote"));
   }
   struct stat info;
   if (fd < 0 || removal_reported || fstat(fd, &info) != 0) return;
   if (info.st_nlink != 0 || info.st_size == 0) return;
   removal_reported = true;
-  Warn(absl::StrCat(path, " was removed while the worker ran; the output in it is lost"));
+  Warn(absl::StrCat(Name(), " was removed while the worker ran; the output in it is lost"));
 }
 
 void LogFile::File::Close() {
@@ -282,9 +327,13 @@ void LogFile::File::Close() {
   }
 }
 
-LogFile::LogFile(FileThread& files, std::string path)
-    : files_(files), path_(std::move(path)), file_(std::make_shared<File>()) {
+LogFile::LogFile(FileThread& files, std::string path, NamedFile named)
+    : files_(files),
+      path_(std::move(path)),
+      shown_(named.path.empty() ? path_ : named.path),
+      file_(std::make_shared<File>()) {
   file_->path = path_;
+  file_->named = std::move(named);
 }
 
 LogFile::~LogFile() {
@@ -296,14 +345,17 @@ void LogFile::Open() {
   files_.Post([file = file_] { file->Open(); });
 }
 
-int LogFile::OpenNow(File& file) { return file.Open(); }
+int LogFile::OpenNow(File& file, std::string* step) {
+  *step = file.named.path.empty() ? "open log" : absl::StrCat("output file ", file.named.path);
+  return file.Open();
+}
 
 void LogFile::Append(absl::string_view bytes) {
   if (bytes.empty()) return;
   const size_t wanted = bytes.size() + (skipped_ > 0 ? kRoomToResume : 0);
   if (!files_.HasRoom(wanted) && files_.IsHung(MonoNow())) {
     if (skipped_ == 0) {
-      Warn(absl::StrCat("cannot write ", path_,
+      Warn(absl::StrCat("cannot write ", shown_,
                         ": its file system does not answer; the worker continues, but its "
                         "output there is incomplete"));
     }
@@ -315,10 +367,11 @@ void LogFile::Append(absl::string_view bytes) {
               bytes.size());
 }
 
-void LogFile::MoveTo(std::string path) {
-  if (path.empty() || path == path_) return;
+void LogFile::MoveTo(std::string path, NamedFile named) {
+  if ((path.empty() && named.path.empty()) || path == path_) return;
   path_ = std::move(path);
-  files_.Post([file = file_, to = path_] { file->MoveTo(to); });
+  shown_ = named.path.empty() ? path_ : named.path;
+  files_.Post([file = file_, to = path_, named = std::move(named)] { file->MoveTo(to, named); });
 }
 
 void LogFile::Finish() {
@@ -328,13 +381,17 @@ void LogFile::Finish() {
   });
 }
 
-bool MakePipes(OutputChannels& channels) {
+bool MakePipes(OutputChannels& channels, bool one_stream) {
   for (WorkerPipe* pipe :
        {&channels.standard_output, &channels.standard_error, &channels.progress}) {
     *pipe = MakeWorkerPipe();
     if (!pipe->read_end.ok()) return false;
   }
-  return true;
+  if (!one_stream) return true;
+  // The pipe for standard error ends at once.
+  channels.standard_error.write_end.Reset(
+      fcntl(channels.standard_output.write_end.get(), F_DUPFD_CLOEXEC, 0));
+  return channels.standard_error.write_end.ok();
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "agent/supervisor/frame_queue.h"
+#include "agent/supervisor/frames.h"
 #include "base/scoped_fd.h"
 #include "base/threads/file_thread.h"
 
@@ -28,7 +29,8 @@ void FlushWarnings();
 // this user (base/own_files.h). On failure errno is set as well.
 absl::Status MakeDirectoriesFor(const std::string& path);
 
-// Writes a worker's log file. A file system that does not answer delays no other file: output that
+// Writes a worker's log file, or the file that the user named in its place: then the log file is a
+// link to that. A file system that does not answer delays no other file: output that
 // is not written in time is dropped above a bound, counted, and marked in the file where writing
 // resumes. A second file records when the content was written (base/log_paths.h). The class belongs
 // to the supervisor's thread, the File to the file thread.
@@ -37,7 +39,8 @@ class LogFile {
   // Used by the file thread alone.
   struct File;
 
-  LogFile(FileThread& files, std::string path);
+  // `path` may be empty if the user named a file.
+  LogFile(FileThread& files, std::string path, NamedFile named = {});
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
@@ -45,13 +48,15 @@ class LogFile {
   // Has the file opened by the file thread.
   void Open();
   // Called on the file thread, by a start that waits for the file (start.cc). Returns 0, or the
-  // errno of the failed step; a full disk is reported, but is not a failure.
-  static int OpenNow(File& file);
+  // errno of the failed step; a full disk is reported, but is not a failure. `step` is set to what
+  // it does, for the report of a failure.
+  static int OpenNow(File& file, std::string* step);
   std::shared_ptr<File> file() const { return file_; }
 
   void Append(absl::string_view bytes);
-  // Continues at another path, with the content written so far if the file can be moved.
-  void MoveTo(std::string path);
+  // Continues at another path, with the content written so far if the file can be moved, or in the
+  // file that the user named.
+  void MoveTo(std::string path, NamedFile named = {});
   // Writes to the file how many bytes it lacks.
   void Finish();
 
@@ -60,6 +65,7 @@ class LogFile {
  private:
   FileThread& files_;
   std::string path_;
+  std::string shown_;  // the path in messages: of the file that the user named, if there is one
   const std::shared_ptr<File> file_;
   uint64_t skipped_ = 0;  // bytes dropped since the last that were given to the file thread
 };
@@ -147,8 +153,9 @@ struct OutputChannels {
   WorkerPipe progress;
 };
 
-// Returns false and sets errno on failure.
-bool MakePipes(OutputChannels& channels);
+// Returns false and sets errno on failure. `one_stream`: what the process writes to its standard
+// error comes with its standard output.
+bool MakePipes(OutputChannels& channels, bool one_stream = false);
 
 }  // namespace cadre::supervisor
 

@@ -182,6 +182,90 @@ TEST(OutputTest, FilesAreAppendedTo) {
   EXPECT_EQ(ReadFile(start.stdout_path), "old\nnew\n");
 }
 
+// A worker whose streams go to `out` and `err`, files that the user named.
+StartFrame ToNamedFiles(SupervisorRig& rig, const std::string& script) {
+  StartFrame start = rig.Shell(script);
+  start.stdout_path = rig.folder() + "/rank_0/stdout.log";
+  start.stderr_path = rig.folder() + "/rank_0/stderr.log";
+  start.stdout_file.path = rig.folder() + "/out";
+  start.stderr_file.path = rig.folder() + "/err";
+  return start;
+}
+
+TEST(NamedFileTest, TheLogFileIsALinkToIt) {
+  SupervisorRig rig;
+  const StartFrame start = ToNamedFiles(rig, "echo one; echo two >&2");
+  const ExitedFrame exited = rig.Run(start);
+  EXPECT_EQ(ReadFile(rig.folder() + "/out"), "one\n");
+  EXPECT_EQ(ReadFile(rig.folder() + "/err"), "two\n");
+  EXPECT_EQ(std::filesystem::read_symlink(start.stdout_path), start.stdout_file.path);
+  EXPECT_EQ(std::filesystem::read_symlink(start.stderr_path), start.stderr_file.path);
+  EXPECT_EQ(exited.last_lines, "two\n");
+  EXPECT_EQ(rig.Output(kStdoutStream), "one\n");
+  EXPECT_NE(ReadFile(rig.folder() + "/rank_0/stdout.times"), "");
+  EXPECT_NE(access((rig.folder() + "/out.times").c_str(), F_OK), 0);
+}
+
+TEST(NamedFileTest, BothStreamsInOneFileKeepTheirOrder) {
+  SupervisorRig rig;
+  StartFrame start =
+      ToNamedFiles(rig, "for i in $(seq 500); do echo $i; echo -$i >&2; done; echo last words >&2");
+  start.stderr_file = start.stdout_file;
+  const ExitedFrame exited = rig.Run(start);
+  std::string expected;
+  for (int i = 1; i <= 500; ++i) absl::StrAppend(&expected, i, "\n-", i, "\n");
+  EXPECT_EQ(ReadFile(rig.folder() + "/out"), expected + "last words\n");
+  EXPECT_EQ(std::filesystem::read_symlink(start.stderr_path), start.stdout_file.path);
+  EXPECT_THAT(exited.last_lines, EndsWith("-500\nlast words\n"));
+}
+
+TEST(NamedFileTest, WhatItContainedIsRemovedIfItIsOld) {
+  SupervisorRig rig;
+  const int64_t later_ms = absl::ToUnixMillis(absl::Now() + absl::Hours(1));
+  StartFrame start = ToNamedFiles(rig, "echo new");
+  for (const int64_t before_ms : {int64_t{0}, int64_t{1000}}) {
+    WriteFile(start.stdout_file.path, "old\n");
+    start.stdout_file.empty_before_ms = before_ms;
+    rig.Run(start);
+    EXPECT_EQ(ReadFile(start.stdout_file.path), "old\nnew\n");
+    ++start.group;
+  }
+  start.stdout_file.empty_before_ms = later_ms;
+  rig.Run(start);
+  EXPECT_EQ(ReadFile(start.stdout_file.path), "new\n");
+}
+
+// Fault (display): A file that the user named for a job's output cannot be opened -> The job fails,
+// and the error names the file
+TEST(NamedFileTest, WhereItCannotBeOpenedTheWorkerIsNotStarted) {
+  SupervisorRig rig;
+  StartFrame start = ToNamedFiles(rig, "touch started");
+  start.stdout_file.path = rig.folder() + "/none/out";
+  const ExitedFrame exited = rig.Run(start);
+  EXPECT_EQ(exited.exec_errno, ENOENT);
+  EXPECT_EQ(exited.exec_step, "output file " + start.stdout_file.path);
+  EXPECT_NE(access((rig.folder() + "/started").c_str(), F_OK), 0);
+  EXPECT_NE(access((rig.folder() + "/none").c_str(), F_OK), 0);
+}
+
+TEST(NamedFileTest, ADeviceWillDo) {
+  SupervisorRig rig;
+  StartFrame start = ToNamedFiles(rig, "echo one; echo two >&2");
+  start.stdout_file.path = start.stderr_file.path = "/dev/null";
+  start.stdout_file.empty_before_ms = INT64_MAX;
+  EXPECT_EQ(rig.Run(start).exit_code, 0);
+  EXPECT_NE(access((rig.folder() + "/rank_0/stdout.times").c_str(), F_OK), 0);
+}
+
+TEST(NamedFileTest, ItNeedsNoLogFile) {
+  SupervisorRig rig;
+  StartFrame start = ToNamedFiles(rig, "echo one");
+  start.stdout_path = start.stderr_path = "";
+  rig.Run(start);
+  EXPECT_EQ(ReadFile(rig.folder() + "/out"), "one\n");
+  EXPECT_NE(access((rig.folder() + "/.times").c_str(), F_OK), 0);
+}
+
 TEST(OutputTest, LastLinesAreStdoutWhereStderrIsEmpty) {
   SupervisorRig rig;
   EXPECT_EQ(rig.Run(rig.Shell("echo only this")).last_lines, "only this\n");

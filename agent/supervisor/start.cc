@@ -58,8 +58,7 @@ void Prepare(const std::vector<std::shared_ptr<LogFile::File>>& logs, const std:
              PendingStart::Files& files) {
   for (const auto& log : logs) {
     if (files.error != 0) break;
-    files.failed = "open log";
-    files.error = LogFile::OpenNow(*log);
+    files.error = LogFile::OpenNow(*log, &files.failed);
   }
   if (files.error == 0) {
     files.failed = "error file";
@@ -72,8 +71,13 @@ void Prepare(const std::vector<std::shared_ptr<LogFile::File>>& logs, const std:
   files.done = true;
 }
 
-std::unique_ptr<LogFile> LogAt(FileThread& files, const std::string& path) {
-  return path.empty() ? nullptr : std::make_unique<LogFile>(files, path);
+std::unique_ptr<LogFile> LogAt(FileThread& files, const std::string& path, const NamedFile& named) {
+  if (path.empty() && named.path.empty()) return nullptr;
+  return std::make_unique<LogFile>(files, path, named);
+}
+
+bool HasOneStream(const StartFrame& start) {
+  return !start.stdout_file.path.empty() && start.stdout_file.path == start.stderr_file.path;
 }
 
 // Begins to make the start's log files, and to remove an earlier worker's error file.
@@ -82,8 +86,8 @@ std::unique_ptr<PendingStart> PrepareFiles(FileThread& files, const StartFrame& 
   auto pending_start = std::make_unique<PendingStart>();
   pending_start->start = start;
   pending_start->files = std::make_shared<PendingStart::Files>();
-  pending_start->channels.stdout_log = LogAt(files, start.stdout_path);
-  pending_start->channels.stderr_log = LogAt(files, start.stderr_path);
+  pending_start->channels.stdout_log = LogAt(files, start.stdout_path, start.stdout_file);
+  pending_start->channels.stderr_log = LogAt(files, start.stderr_path, start.stderr_file);
   std::vector<std::shared_ptr<LogFile::File>> logs;
   for (const auto* log :
        {&pending_start->channels.stdout_log, &pending_start->channels.stderr_log}) {
@@ -193,11 +197,11 @@ Group* AssignStandby(State& state, const std::vector<std::string>& assignment) {
 
 // Continues the stream's log at another path.
 void MoveStream(State& state, CapturedStream& stream, const CapturedStream::Options& options,
-                const std::string& path) {
+                const std::string& path, const NamedFile& named) {
   if (stream.log() != nullptr) {
-    stream.log()->MoveTo(path);
-  } else if (!path.empty()) {
-    stream.SetLog(std::make_unique<LogFile>(state.files, path));
+    stream.log()->MoveTo(path, named);
+  } else if (auto log = LogAt(state.files, path, named); log != nullptr) {
+    stream.SetLog(std::move(log));
     stream.log()->Open();
   }
   stream.AttributeTo(options);
@@ -212,10 +216,10 @@ void AssignGroup(State& state, const StartFrame& start, Group& group) {
   state.by_id.erase(serial);
   group.standby.Reset();
   MoveStream(state, group.standard_output, {start.group, kStdoutStream, start.forward_stdout},
-             start.stdout_path);
+             start.stdout_path, start.stdout_file);
   MoveStream(state, group.standard_error, {start.group, kStderrStream, start.forward_stderr},
-             start.stderr_path);
-  MoveStream(state, group.progress, {start.group, kProgressStream, true}, "");
+             start.stderr_path, start.stderr_file);
+  MoveStream(state, group.progress, {start.group, kProgressStream, true}, "", {});
   state.outbox.Send(StartedFrame{group.id, group.pid, was, false, ""});
 }
 
@@ -229,7 +233,7 @@ void ContinueStart(State& state, uint64_t serial, Group& group) {
     group.end = NotStarted(pending_start->files->failed, pending_start->files->error);
     return ReportExit(state, group);
   }
-  if (!MakePipes(pending_start->channels)) {
+  if (!MakePipes(pending_start->channels, HasOneStream(start))) {
     group.end = NotStarted("pipe", errno);
     return ReportExit(state, group);
   }

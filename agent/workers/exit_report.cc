@@ -16,11 +16,6 @@ constexpr int kInvalidEnvironment = EINVAL;
 // The server keeps at most this much of them.
 constexpr size_t kMaxLastLinesBytes = 4 << 10;
 
-std::string SizeText(uint64_t bytes) {
-  return bytes % (1 << 30) == 0 ? absl::StrCat(bytes >> 30, " GiB")
-                                : absl::StrCat(bytes >> 20, " MiB");
-}
-
 }  // namespace
 
 v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {

@@ -19,8 +19,8 @@ TEST(ExitReport, AKillAtALimitNamesIt) {
   frame.memory_limit = uint64_t{3} << 30;
   EXPECT_EQ(HowItEnded(frame),
             "was killed: out of memory, as the job reached its limit of 3 GiB on this node");
-  frame.memory_limit = uint64_t{1536} << 20;
-  EXPECT_THAT(HowItEnded(frame), HasSubstr("1536 MiB"));
+  frame.memory_limit = uint64_t{1088} << 20;
+  EXPECT_THAT(HowItEnded(frame), HasSubstr("1088 MiB"));
   EXPECT_TRUE(ExitOf(frame).out_of_memory());
 }
 

@@ -37,7 +37,12 @@ void WorkerOutputs::OpenFiltered(const std::string& directory) {
     FilteredLines& lines = of_stderr ? filtered_stderr_ : filtered_stdout_;
     const std::string path =
         absl::StrCat(directory, of_stderr ? "/filtered_stderr.log" : "/filtered_stdout.log");
-    if (lines.wanted() && !lines.Open(path)) display_.Line(absl::StrCat("cannot write ", path));
+    if (lines.wanted() && !lines.Open(path)) {
+      display_.Line(
+          absl::StrCat("cannot write ", path, ", so the lines that ",
+                       of_stderr ? "--duplicate-stderr-filters" : "--duplicate-stdout-filters",
+                       " names are only shown"));
+    }
   }
 }
 

@@ -24,10 +24,13 @@ struct WorkerFiles {
 };
 
 inline WorkerFiles FilesOf(const supervisor::StartFrame& frame, std::string progress_file) {
+  // Without a log directory there may still be a file that the user named.
+  const std::string& out = frame.stdout_path.empty() ? frame.stdout_file.path : frame.stdout_path;
+  const std::string& err = frame.stderr_path.empty() ? frame.stderr_file.path : frame.stderr_path;
   WorkerFiles files;
-  files.logs = {frame.stderr_path, frame.stdout_path};
-  if (!frame.forward_stdout) files.silent_logs.push_back(frame.stdout_path);
-  if (!frame.forward_stderr) files.silent_logs.push_back(frame.stderr_path);
+  files.logs = {err, out};
+  if (!frame.forward_stdout) files.silent_logs.push_back(out);
+  if (!frame.forward_stderr) files.silent_logs.push_back(err);
   files.progress_file = std::move(progress_file);
   files.directory = std::filesystem::path(frame.error_file).parent_path().string();
   return files;

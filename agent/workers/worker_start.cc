@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -18,10 +19,12 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "agent/workers/node_hardware.h"
 #include "base/check.h"
 #include "base/disk_full.h"
 #include "base/log_paths.h"
+#include "base/output_pattern.h"
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 
@@ -68,6 +71,73 @@ bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRoutin
   return chosen(output.terminal_local_ranks, local_rank) && chosen(output.terminal_ranks, rank);
 }
 
+// The value of the first of these variables that is set and not empty.
+std::string FirstOf(const std::vector<std::string>& environment,
+                    std::initializer_list<absl::string_view> names) {
+  for (const absl::string_view name : names) {
+    for (absl::string_view entry : environment) {
+      if (absl::ConsumePrefix(&entry, name) && absl::ConsumePrefix(&entry, "=") && !entry.empty()) {
+        return std::string(entry);
+      }
+    }
+  }
+  return "";
+}
+
+// The files that the user named for the workers' output (logs.stdout_file).
+class NamedFiles {
+ public:
+  explicit NamedFiles(const WorkerStartOptions& options) : options_(options) {}
+
+  // `frame` has the environment and the working directory of the worker.
+  void Choose(uint32_t rank, supervisor::StartFrame& frame) {
+    const v1::LogPolicy& logs = options_.environment.spec.logs();
+    if (logs.stdout_file().empty() && logs.stderr_file().empty()) return;
+    const OutputPatternFields fields = FieldsOf(rank, frame.environment);
+    frame.stdout_file = FileOf(logs.stdout_file(), fields, frame.working_dir);
+    // As with srun: one file for both.
+    const bool one = logs.stderr_file().empty();
+    frame.stderr_file =
+        FileOf(one ? logs.stdout_file() : logs.stderr_file(), fields, frame.working_dir);
+  }
+
+ private:
+  OutputPatternFields FieldsOf(uint32_t rank, const std::vector<std::string>& environment) const {
+    const WorkerEnvironmentOptions& from = options_.environment;
+    OutputPatternFields fields;
+    fields.job_id = FirstOf(environment, {"SLURM_JOB_ID", "CADRE_JOB_ID"});
+    if (fields.job_id.empty()) fields.job_id = from.job;
+    fields.step_id = from.spec.has_batch() ? "batch" : FirstOf(environment, {"SLURM_STEP_ID"});
+    if (fields.step_id.empty()) fields.step_id = "0";
+    fields.job_name = FirstOf(environment, {"SLURM_JOB_NAME"});
+    if (fields.job_name.empty()) fields.job_name = from.job;
+    fields.user = FirstOf(environment, {"SLURM_JOB_USER", "USER", "LOGNAME"});
+    fields.host = options_.host;
+    fields.node = from.assign.node_rank();
+    fields.rank = rank;
+    return fields;
+  }
+
+  supervisor::NamedFile FileOf(const std::string& pattern, const OutputPatternFields& fields,
+                               const std::string& working_dir) {
+    supervisor::NamedFile file;
+    if (pattern.empty()) return file;
+    file.path =
+        (std::filesystem::path(working_dir) / ExpandOutputPattern(pattern, fields)).string();
+    // Only the first worker of the job that opens the file removes what is in it: later ones would
+    // remove what the others have written.
+    const v1::Assign& assign = options_.environment.assign;
+    const bool begins = assign.restart_count() == 0 && !options_.environment.spec.logs().append();
+    const bool first =
+        named_.insert(file.path).second && (assign.node_rank() == 0 || !IsSharedByNodes(pattern));
+    if (begins && first) file.empty_before_ms = options_.began_unix_ms;
+    return file;
+  }
+
+  const WorkerStartOptions& options_;
+  std::set<std::string> named_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
@@ -86,6 +156,7 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
           .lexically_normal()
           .string();
   const std::string run = RunSubdirectory(from.job, from.assign.run());
+  NamedFiles named(options);
   std::vector<supervisor::StartFrame> frames;
   for (uint32_t local_rank = 0; local_rank < from.assign.local_world_size(); ++local_rank) {
     const uint32_t rank = from.assign.first_rank() + local_rank;
@@ -108,6 +179,7 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
     ASSIGN_OR_RETURN(frame.environment, BuildWorkerEnvironment(from, local_rank, frame.error_file));
     frame.assignment = AssignmentOf(frame.environment);
     frame.working_dir = WorkingDirectory(from.spec);
+    named.Choose(rank, frame);
     if (logs && RoutingOf(output.standard_output, local_rank).file) {
       frame.stdout_path = absl::StrCat(directory, "/stdout.log");
     }
@@ -135,6 +207,8 @@ std::optional<supervisor::StartFrame> StandbyFor(
   }
   standby.stands_by = true;
   standby.assignment.clear();
+  // It has no rank that could be in their names.
+  standby.stdout_file = standby.stderr_file = {};
   return standby;
 }
 
@@ -280,6 +354,13 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
   }
 }
 
+// "4,5,6".
+std::string RanksOfNode(const v1::Assign& assign) {
+  std::vector<uint32_t> ranks(assign.local_world_size());
+  std::iota(ranks.begin(), ranks.end(), assign.first_rank());
+  return absl::StrJoin(ranks, ",");
+}
+
 // As srun sets them for a step with one task per worker.
 void SetSlurm(const v1::Assign& assign, uint32_t local_rank, Variables& out) {
   const std::string world = absl::StrCat(assign.world_size());
@@ -294,9 +375,7 @@ void SetSlurm(const v1::Assign& assign, uint32_t local_rank, Variables& out) {
     out[name] = nodes;
   }
   out["SLURM_NTASKS_PER_NODE"] = absl::StrCat(assign.local_world_size());
-  std::vector<uint32_t> global(assign.local_world_size());
-  std::iota(global.begin(), global.end(), assign.first_rank());
-  out["SLURM_GTIDS"] = absl::StrJoin(global, ",");
+  out["SLURM_GTIDS"] = RanksOfNode(assign);
   // Programs take it for rank 0's address, which under srun holds only if srun runs on that node.
   out["SLURM_SRUN_COMM_HOST"] = assign.master_addr();
   out["SLURM_LAUNCH_NODE_IPADDR"] = assign.master_addr();
@@ -304,6 +383,18 @@ void SetSlurm(const v1::Assign& assign, uint32_t local_rank, Variables& out) {
   for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASK_PID"}) {
     out.erase(name);
   }
+}
+
+// The numbers of a task of a step; the other variables of the step are in the spec
+// (agent/cluster/slurm_environment.h).
+void SetStepTask(const v1::Assign& assign, uint32_t local_rank, Variables& out) {
+  out["SLURM_PROCID"] = absl::StrCat(assign.first_rank() + local_rank);
+  out["SLURM_LOCALID"] = absl::StrCat(local_rank);
+  out["SLURM_NODEID"] = absl::StrCat(assign.node_rank());
+  out["SLURM_GTIDS"] = RanksOfNode(assign);
+  // In a batch job srun runs on the first node, where rank 0 is in most cases.
+  out["SLURM_SRUN_COMM_HOST"] = assign.master_addr();
+  out["SLURM_LAUNCH_NODE_IPADDR"] = assign.master_addr();
 }
 
 // Whether workers would otherwise inherit their launcher's Slurm task numbers; not if the job's
@@ -315,7 +406,11 @@ bool IsInSlurm(const WorkerEnvironmentOptions& options, const Variables& variabl
 absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_rank,
                        Variables& out) {
   const v1::Assign& assign = options.assign;
-  if (IsInSlurm(options, out)) SetSlurm(assign, local_rank, out);
+  if (options.spec.has_slurm_step()) {
+    SetStepTask(assign, local_rank, out);
+  } else if (IsInSlurm(options, out)) {
+    SetSlurm(assign, local_rank, out);
+  }
   const std::string rank = absl::StrCat(assign.first_rank() + local_rank);
   const std::string world = absl::StrCat(assign.world_size());
   for (const absl::string_view style :
@@ -334,6 +429,14 @@ absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_r
     }
   }
   return absl::OkStatus();
+}
+
+// The script of a batch job is no rank: programs that it starts must not take themselves for one.
+void SetBatchScript(const WorkerEnvironmentOptions& options, const std::string& error_file,
+                    Variables& out) {
+  out["TORCHELASTIC_ERROR_FILE"] = error_file;
+  const uint32_t restarts = options.assign.restart_count();
+  if (restarts > 0) out["SLURM_RESTART_COUNT"] = absl::StrCat(restarts);
 }
 
 absl::Status SetGpus(const WorkerEnvironmentOptions& options, uint32_t local_rank, Variables& out) {
@@ -367,10 +470,14 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
   CADRE_CHECK(local_rank < options.assign.local_world_size(), "local rank ", local_rank, " of ",
               options.assign.local_world_size());
   Variables variables = Inherit(options);
-  SetTorchrun(options, local_rank, error_file, variables);
-  SetCadre(options, local_rank, variables);
-  RETURN_IF_ERROR(SetStyles(options, local_rank, variables));
-  RETURN_IF_ERROR(SetGpus(options, local_rank, variables));
+  if (options.spec.has_batch()) {
+    SetBatchScript(options, error_file, variables);
+  } else {
+    SetTorchrun(options, local_rank, error_file, variables);
+    SetCadre(options, local_rank, variables);
+    RETURN_IF_ERROR(SetStyles(options, local_rank, variables));
+    RETURN_IF_ERROR(SetGpus(options, local_rank, variables));
+  }
   std::vector<std::string> environment;
   environment.reserve(variables.size());
   for (const auto& [name, value] : variables) environment.push_back(absl::StrCat(name, "=", value));
@@ -394,6 +501,10 @@ std::vector<std::string> WithoutAssignment(const std::vector<std::string>& envir
 }
 
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank) {
+  // ${local_rank} may be a variable of the user's shell there.
+  if (spec.has_batch() || spec.has_slurm_step()) {
+    return {spec.command().begin(), spec.command().end()};
+  }
   std::vector<std::string> arguments;
   for (const std::string& argument : spec.command()) {
     arguments.push_back(

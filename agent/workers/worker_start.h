@@ -36,9 +36,10 @@ struct WorkerEnvironmentOptions {
   WorkerOptions workers;
 };
 
-// NAME=value entries, sorted by name. `error_file` is the path for the worker's torchelastic error
-// file. INVALID_ARGUMENT: an unknown env_style, or an inherited CUDA_VISIBLE_DEVICES that names too
-// few GPUs for this worker.
+// NAME=value entries, sorted by name. The script of a batch job gets those of the job alone, and a
+// task of a step also its numbers as srun would set them. `error_file` is the path for the worker's
+// torchelastic error file. INVALID_ARGUMENT: an unknown env_style, or an inherited
+// CUDA_VISIBLE_DEVICES that names too few GPUs for this worker.
 absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
     const WorkerEnvironmentOptions& options, uint32_t local_rank, const std::string& error_file);
 
@@ -54,12 +55,17 @@ bool IsLauncherStyleVariable(absl::string_view name);
 std::vector<std::string> AssignmentOf(const std::vector<std::string>& environment);
 std::vector<std::string> WithoutAssignment(const std::vector<std::string>& environment);
 
-// Replaces torchrun's macro ${local_rank} in each argument.
+// Replaces torchrun's macro ${local_rank} in each argument, but not in those of scripts and steps.
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank);
 
 struct WorkerStartOptions {
   WorkerEnvironmentOptions environment;
   OutputOptions output;
+  // This node's name, for %N in the names of output files.
+  std::string host;
+  // When this agent began, in milliseconds since 1970: what output files that the user named
+  // contain from before is removed when the job begins.
+  int64_t began_unix_ms = 0;
   // The directory for error files if there is no log directory.
   std::string scratch;
   // An earlier generation had its log files there, so failing to make new ones does not end the

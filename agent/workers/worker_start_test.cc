@@ -7,6 +7,8 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
@@ -138,14 +140,90 @@ TEST_F(PrepareWorkersTest, BindNuma_GivesCpus) {
   EXPECT_FALSE((*frames)[1].cpus.empty());
 }
 
+TEST_F(PrepareWorkersTest, FilesThatTheUserNamed_HaveTheNumbersInTheirNames) {
+  options_.host = "node7.cluster.org";
+  options_.environment.base = {"USER=ann", "CADRE_JOB_ID=17"};
+  options_.environment.assign.set_node_rank(1);
+  options_.environment.spec.mutable_logs()->set_stdout_file("%x-%j.%s-%t-%n-%N-%u.out");
+  options_.environment.spec.mutable_logs()->set_stderr_file("/err/%4t");
+  auto frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_EQ((*frames)[1].stdout_file.path, "/data/mnist-17.0-5-1-node7-ann.out");
+  EXPECT_EQ((*frames)[1].stderr_file.path, "/err/0005");
+  EXPECT_THAT((*frames)[1].stdout_path, HasSubstr("/rank_5/stdout.log"));
+  (*options_.environment.spec.mutable_env())["SLURM_JOB_ID"] = "16";
+  (*options_.environment.spec.mutable_env())["SLURM_STEP_ID"] = "3";
+  (*options_.environment.spec.mutable_env())["SLURM_JOB_NAME"] = "train";
+  options_.environment.spec.mutable_logs()->set_stdout_file("%x-%J");
+  options_.environment.spec.mutable_logs()->clear_stderr_file();
+  frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_EQ((*frames)[0].stdout_file.path, "/data/train-16.3");
+  EXPECT_EQ((*frames)[0].stderr_file.path, "/data/train-16.3") << "both streams go there";
+  options_.environment.spec.mutable_batch();
+  frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_EQ((*frames)[0].stdout_file.path, "/data/train-16");
+}
+
+TEST_F(PrepareWorkersTest, FilesThatTheUserNamed_AreNeededWithoutALogDirectory) {
+  options_.output.log_dir.clear();
+  options_.environment.spec.mutable_logs()->set_stderr_file("err");
+  const auto frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_EQ((*frames)[0].stdout_file.path, "");
+  EXPECT_EQ((*frames)[0].stderr_file.path, "/data/err");
+  EXPECT_EQ((*frames)[0].stderr_path, "");
+}
+
+// Which of rank 4 and rank 5, on one node, empties its files: "4o 4e" are both files of rank 4.
+std::string WhoEmpties(const WorkerStartOptions& options) {
+  const auto frames = PrepareWorkers(options);
+  EXPECT_OK(frames);
+  std::string all;
+  for (uint32_t i = 0; i < frames->size(); ++i) {
+    const uint32_t rank = options.environment.assign.first_rank() + i;
+    for (const auto& [file, name] :
+         {std::pair((*frames)[i].stdout_file, "o"), std::pair((*frames)[i].stderr_file, "e")}) {
+      if (file.empty_before_ms == 0) continue;
+      EXPECT_EQ(file.empty_before_ms, options.began_unix_ms);
+      all += (all.empty() ? "" : " ") + std::to_string(rank) + name;
+    }
+  }
+  return all;
+}
+
+TEST_F(PrepareWorkersTest, AFileThatTheUserNamed_IsEmptiedOnceWhenTheJobBegins) {
+  options_.began_unix_ms = 1764381600123;
+  v1::LogPolicy& logs = *options_.environment.spec.mutable_logs();
+  v1::Assign& assign = options_.environment.assign;
+  logs.set_stdout_file("all");
+  EXPECT_EQ(WhoEmpties(options_), "4o");
+  logs.set_stderr_file("errors");
+  EXPECT_EQ(WhoEmpties(options_), "4o 4e");
+  logs.set_stdout_file("%t");
+  EXPECT_EQ(WhoEmpties(options_), "4o 4e 5o");
+  assign.set_node_rank(1);
+  EXPECT_EQ(WhoEmpties(options_), "4o 5o") << "rank 0's node empties what all nodes share";
+  logs.set_stdout_file("%N");
+  EXPECT_EQ(WhoEmpties(options_), "4o");
+  assign.set_restart_count(1);
+  EXPECT_EQ(WhoEmpties(options_), "");
+  assign.set_restart_count(0);
+  logs.set_append(true);
+  EXPECT_EQ(WhoEmpties(options_), "");
+}
+
 TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
   options_.environment.base = {"RANK=7", "HOME=/home/u"};
   options_.environment.spec.set_command(1, "--fast");
+  options_.environment.spec.mutable_logs()->set_stdout_file("%t");
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   const auto like = StandbyFor(*frames);
   ASSERT_TRUE(like.has_value());
   EXPECT_TRUE(like->stands_by);
+  EXPECT_EQ(like->stdout_file.path, "");
   const supervisor::StartFrame standby = StandbyFrame(*like, 1, "/run/touch");
   const std::string directory = options_.output.log_dir + "/mnist/run_5Z/generation_2/standby_1";
   EXPECT_EQ(standby.stdout_path, directory + "/stdout.log");
@@ -264,6 +342,48 @@ TEST(BuildWorkerEnvironment, InAJobOfSlurmsItsNumbersAreTheWorkers) {
   EXPECT_THAT(Environment(options, 2), Contains(Pair("SLURM_PROCID", "9")));
   // Outside Slurm none is set.
   EXPECT_THAT(Environment(SecondNode(), 0), Not(Contains(Key("SLURM_PROCID"))));
+}
+
+TEST(BuildWorkerEnvironment, TasksOfAStepHaveTheirNumbersAndKeepTheStepsOther) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.spec.mutable_slurm_step();
+  // As the script had them, and as the cluster's agent set them.
+  auto& env = *options.spec.mutable_env();
+  env["SLURM_JOB_ID"] = "77";
+  env["SLURM_PROCID"] = "0";
+  env["SLURM_STEP_TASKS_PER_NODE"] = "2,3,2";
+  env["SLURM_JOB_NUM_NODES"] = "4";
+  env["SLURM_NNODES"] = "3";
+  const auto environment = Environment(options, 1);
+  EXPECT_THAT(environment, Contains(Pair("SLURM_PROCID", "3")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_LOCALID", "1")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_NODEID", "1")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_GTIDS", "2,3,4")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_SRUN_COMM_HOST", "10.0.0.1")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_STEP_TASKS_PER_NODE", "2,3,2")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_JOB_NUM_NODES", "4")));
+  EXPECT_THAT(environment, Contains(Pair("SLURM_NNODES", "3")));
+  EXPECT_THAT(environment, Contains(Pair("RANK", "3")));
+  EXPECT_THAT(environment, Contains(Key("CADRE_AGENT")));
+}
+
+TEST(BuildWorkerEnvironment, TheScriptOfABatchJobIsNoRank) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.spec.mutable_batch();
+  options.assign.set_restart_count(0);
+  options.base = {"PATH=/bin", "HOME=/home/ann"};
+  auto& env = *options.spec.mutable_env();
+  env["SLURM_PROCID"] = "0";
+  env["CADRE_TOKEN_FILE"] = "/part-1/user-token";
+  env["MASTER_PORT"] = "1234";
+  const std::map<std::string, std::string> expected = {
+      {"PATH", "/bin"},        {"HOME", "/home/ann"},
+      {"SLURM_PROCID", "0"},   {"CADRE_TOKEN_FILE", "/part-1/user-token"},
+      {"MASTER_PORT", "1234"}, {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
+  };
+  EXPECT_EQ(Environment(options, 0), expected);
+  options.assign.set_restart_count(2);
+  EXPECT_THAT(Environment(options, 0), Contains(Pair("SLURM_RESTART_COUNT", "2")));
 }
 
 TEST(BuildWorkerEnvironment, WhereTheAgentServesPyTorchsStore) {
@@ -419,6 +539,8 @@ TEST(BuildWorkerArguments, Macro_IsSubstitutedEverywhere) {
     spec.add_command(word);
   }
   EXPECT_THAT(BuildWorkerArguments(spec, 3), ElementsAre("train", "--device=3", "33", "$x"));
+  spec.mutable_slurm_step();
+  EXPECT_EQ(BuildWorkerArguments(spec, 3)[1], "--device=${local_rank}");
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ bool WorkerSupervisor::Replace(const std::string& how) {
   if (exists()) leftovers_ = client_->leftovers();
   client_.reset();
   absl::StatusOr<std::unique_ptr<supervisor::Client>> another =
-      absl::UnavailableError("it had started no worker");
+      absl::UnavailableError("the one that is gone had started no worker");
   if (std::exchange(has_started_a_worker_, false)) another = supervisor::Client::Start();
   if (!another.ok()) {
     why_lost_ = absl::StrCat(how, "; no other one is started: ", another.status().message());

@@ -300,7 +300,8 @@ absl::StatusOr<std::vector<Candidate>> FindCandidates(
     Attachment& attachment) {
   if (!options.launch.empty()) {
     absl::StatusOr<LaunchBoard> board = LaunchBoard::Open(options.launch);
-    // Without a home directory the nodes use what the launch's environment tells.
+    // Open() fails if there is no home directory to share. Then the nodes do without the board and
+    // try the addresses in options.endpoints, which srun's or mpirun's environment names.
     if (board.ok()) attachment.board.emplace(*std::move(board));
   }
   const bool by_board = options.by_board && attachment.board.has_value();

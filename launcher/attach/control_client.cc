@@ -4,9 +4,12 @@
 #include <stdio.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -170,6 +173,20 @@ struct ControlClient::State {
 ControlClient::ControlClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ControlClient::~ControlClient() = default;
 
+namespace {
+
+// A task of a step has its user's token in a variable of its own, because CADRE_TOKEN_FILE is the
+// token of its agent there.
+std::string TokenFileOf(const Settings& settings) {
+  const std::optional<Setting> given = settings.Get("token-file");
+  const bool by_flag = given.has_value() && absl::StartsWith(given->origin, "--");
+  const auto own = settings.environment().find("CADRE_USER_TOKEN_FILE");
+  if (!by_flag && own != settings.environment().end() && !own->second.empty()) return own->second;
+  return given.has_value() ? given->value : "";
+}
+
+}  // namespace
+
 absl::StatusOr<ServerAddresses> FindServers(const Settings& settings) {
   const Interruptible wait;
   const std::string text =
@@ -186,7 +203,7 @@ absl::StatusOr<ServerAddresses> FindServers(const Settings& settings) {
     servers.names.push_back(name);
     servers.addresses.push_back(at.ok() && at->here ? HostPort(at->address, at->port) : name);
   }
-  ASSIGN_OR_RETURN(servers.token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
+  ASSIGN_OR_RETURN(servers.token, FindToken(TokenFileOf(settings), endpoints[0].host,
                                             endpoints[0].port, loopback));
   ASSIGN_OR_RETURN(const bool insecure, settings.Switch("insecure"));
   ASSIGN_OR_RETURN(servers.security,
@@ -225,10 +242,12 @@ absl::StatusOr<v1::JobStatus> ControlClient::Cancel(const std::string& job,
 }
 
 absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
-                                                    const std::string& user) {
+                                                    const std::string& user,
+                                                    const std::string& within) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
   request.set_user(user);
+  request.set_within(within);
   request.set_request_id(RandomToken());
   const MonoTime end = MonoNow() + kSubmitTimeout;
   bool unanswered = false;

@@ -42,8 +42,10 @@ class ControlClient {
   absl::StatusOr<std::vector<v1::JobStatus>> List();
   absl::StatusOr<v1::JobStatus> Get(const std::string& job);
   // Retries if no answer comes; the job is created once only. If no answer comes in the end, the
-  // error says that the job may have been accepted.
-  absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user);
+  // error says that the job may have been accepted. `within`: the id of the batch job whose step it
+  // is; empty: it is a job of its own.
+  absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user,
+                                       const std::string& within = "");
   absl::StatusOr<v1::ListNodesReply> Nodes();
   absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,
                                            const std::string& reason);

@@ -134,7 +134,7 @@ absl::StatusOr<std::unique_ptr<LoopbackTokenUse>> LoopbackTokenUse::Begin(int po
     absl::SleepFor(kRetryInterval);
   }
   return absl::UnavailableError(
-      absl::StrCat("token file ", path, " is locked by another process: remove it"));
+      absl::StrCat("token file ", path, " is locked by another process: remove the file"));
 }
 
 absl::StatusOr<std::string> LoopbackToken(int port) {

@@ -21,6 +21,7 @@
 #include "agent/cluster/allocations_directory.h"
 #include "agent/cluster/cluster_agent.h"
 #include "agent/cluster/gpu_devices.h"
+#include "agent/cluster/node_memory.h"
 #include "agent/link/grpc_link.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/processes/cgroup_limits.h"
@@ -38,6 +39,7 @@
 #include "launcher/environment/slots.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/spec/scalars.h"
+#include "rpc/node_memory.h"
 
 namespace cadre::launcher {
 namespace {
@@ -48,6 +50,8 @@ std::vector<Flag> AgentFlags() {
       {"node-name", "NAME", "Name of this node in the cluster [the host's name]."},
       {"cpus", "N", "CPUs to give to jobs [the cores this process may use]."},
       {"gpus", "N", "GPUs to give to jobs, whole ones [those in CUDA_VISIBLE_DEVICES, or all]."},
+      {"memory", "SIZE",
+       "Memory to give to jobs, such as 64GiB [the machine's, or that of the agent's cgroup]."},
       {"user", "NAME",
        "Run only this user's jobs [as root: any user's except root's; otherwise: your own]."},
       {"local-addr", "ADDRESS",
@@ -82,11 +86,25 @@ absl::Status ReadResources(const Settings& settings, agent::ClusterAgentOptions*
   if (const auto given = settings.Get("gpus")) {
     ASSIGN_OR_RETURN(wanted, CountFrom(*given));
   }
+  uint64_t memory = 0;
+  if (const auto given = settings.Get("memory")) {
+    const absl::StatusOr<uint64_t> size = ParseSize(given->value);
+    if (!size.ok()) return Named(*given, size.status());
+    if (*size == 0 || *size > rpc::kMaxNodeMemory) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(given->origin, ": a node has more than 0 and at most ",
+                       SizeText(rpc::kMaxNodeMemory), " of memory; got ", given->value));
+    }
+    memory = *size;
+  } else {
+    memory = agent::FindNodeMemory();
+  }
   const agent::GpuList found = agent::FindGpus();
   options->start.gpus = agent::GpusToGive(found.gpus, wanted);
   for (const auto& [index, gpu] : options->start.gpus) options->gpus.push_back(index);
   options->node.set_cpus(cpus);
   options->node.set_gpus(static_cast<uint32_t>(options->gpus.size()));
+  options->node.set_memory(memory);
   options->start.has_gpus = !options->gpus.empty() || !found.gpus.empty();
   for (const Setting& label : settings.All("label")) {
     const std::pair<std::string, std::string> parts =

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -26,10 +24,21 @@ extern char** environ;
 
 namespace cadre::launcher {
 
+namespace {
+
+std::string& NoticeName() {
+  static auto* const name = new std::string("cadre");
+  return *name;
+}
+
+}  // namespace
+
+void SetNoticeName(absl::string_view name) { NoticeName() = std::string(name); }
+
 void Notice(absl::string_view text) {
   std::string lines;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    absl::StrAppend(&lines, "cadre: ", EscapeControl(line), "\n");
+    absl::StrAppend(&lines, NoticeName(), ": ", EscapeControl(line), "\n");
   }
   fwrite(lines.data(), 1, lines.size(), stderr);
   fflush(stderr);
@@ -135,6 +144,12 @@ constexpr Entry kCommands[] = {
     {"version", VersionCommand},
 };
 
+constexpr Entry kSlurmCommands[] = {
+    {"sbatch", SbatchCommand}, {"srun", SrunCommand},   {"scancel", ScancelCommand},
+    {"squeue", SqueueCommand}, {"sacct", SacctCommand}, {"scontrol", ScontrolCommand},
+    {"sinfo", SinfoCommand},
+};
+
 }  // namespace
 
 const std::vector<Command>& AllCommands() {
@@ -147,10 +162,19 @@ const std::vector<Command>& AllCommands() {
 }
 
 std::optional<Command> FindCommand(absl::string_view name) {
-  const auto* const found = std::find_if(std::begin(kCommands), std::end(kCommands),
-                                         [name](const Entry& entry) { return entry.name == name; });
-  if (found == std::end(kCommands)) return std::nullopt;
-  return found->make();
+  for (const Entry& entry : kCommands) {
+    if (entry.name == name) return entry.make();
+  }
+  for (const Entry& entry : kSlurmCommands) {
+    if (entry.name == name) return entry.make();
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> SlurmNames() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kSlurmCommands) names.emplace_back(entry.name);
+  return names;
 }
 
 // cadre completion and cadre man.

@@ -15,10 +15,14 @@
 
 namespace cadre::launcher {
 
-// In the order of the help text.
+// In the order of the help text, which does not list those of SlurmNames().
 const std::vector<Command>& AllCommands();
 // That one alone; nullopt: there is none of that name.
 std::optional<Command> FindCommand(absl::string_view name);
+
+// The commands with the names and the flags of Slurm's: `sbatch`, `srun`, ... This program is each
+// of them if it is run under that name.
+std::vector<std::string> SlurmNames();
 
 Command RunCommand();
 Command ServerCommand();
@@ -38,12 +42,21 @@ Command ValidateCommand();
 Command DoctorCommand();
 Command SlurmCommand();
 Command TokenCommand();
+Command SbatchCommand();
+Command SrunCommand();
+Command ScancelCommand();
+Command SqueueCommand();
+Command SacctCommand();
+Command ScontrolCommand();
+Command SinfoCommand();
 Command CompletionCommand();
 Command ManCommand();
 Command VersionCommand();
 
-// Writes "cadre: LINE" to standard error for each line of the text.
+// Writes "cadre: LINE" to standard error for each line of the text; in a command of Slurm its own
+// name in place of "cadre".
 void Notice(absl::string_view text);
+void SetNoticeName(absl::string_view name);
 // The same for an error that ends the command; returns `status`.
 int Fail(int status, absl::string_view text);
 

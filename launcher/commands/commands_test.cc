@@ -20,6 +20,17 @@ TEST(AllCommandsTest, EachIsFoundByTheNameThatItHas) {
   EXPECT_FALSE(FindCommand("ru").has_value());
 }
 
+// They are not listed, and take Slurm's flags.
+TEST(AllCommandsTest, SlurmsCommands) {
+  for (const std::string& name : SlurmNames()) {
+    const std::optional<Command> found = FindCommand(name);
+    ASSERT_TRUE(found.has_value()) << name;
+    EXPECT_EQ(found->name, name);
+    EXPECT_TRUE(found->own_syntax) << name;
+    for (const Command& command : AllCommands()) EXPECT_NE(command.name, name);
+  }
+}
+
 // The parser is given only the flags that an argument mentions, and would not notice duplicates.
 TEST(AllCommandsTest, NoTwoFlagsOfACommandHaveOneName) {
   for (const Command& command : AllCommands()) {

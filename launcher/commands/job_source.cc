@@ -71,6 +71,8 @@ std::string NameOf(const std::string& wanted) {
 // A job known from a server, a launcher or the files of a run.
 struct KnownJob {
   std::string job;
+  // Its LastingName() at a server or a launcher.
+  std::string asked;
   // When the job began, as in v1::JobStatus.
   std::string run;
   // The files of the run; nullopt: the job is a server's or a launcher's.
@@ -82,11 +84,15 @@ void SortNewestFirst(std::vector<KnownJob>* all) {
                    [](const KnownJob& a, const KnownJob& b) { return a.run > b.run; });
 }
 
+KnownJob Known(const v1::JobStatus& job) {
+  return {job.name(), LastingName(job), job.run(), std::nullopt};
+}
+
 std::vector<KnownJob> JobsOfServer(ControlClient& server) {
   std::vector<KnownJob> all;
   const absl::StatusOr<std::vector<v1::JobStatus>> jobs = server.List();
   if (!jobs.ok()) return all;
-  for (const v1::JobStatus& job : *jobs) all.push_back({job.name(), job.run(), std::nullopt});
+  for (const v1::JobStatus& job : *jobs) all.push_back(Known(job));
   return all;
 }
 
@@ -99,8 +105,8 @@ std::vector<KnownJob> AllKnownJobs(const Settings& settings) {
   }
   if (!NamesServer(settings) || AsksForFiles(settings)) {
     LocalJobs here = FindLocalJobs(settings);
-    for (const v1::JobStatus& job : here.live) all.push_back({job.name(), job.run(), std::nullopt});
-    for (PastRun& run : here.runs) all.push_back({run.job, run.run, std::move(run)});
+    for (const v1::JobStatus& job : here.live) all.push_back(Known(job));
+    for (PastRun& run : here.runs) all.push_back({run.job, run.job, run.run, std::move(run)});
   }
   SortNewestFirst(&all);
   return all;
@@ -115,6 +121,11 @@ std::vector<std::string> NamesOf(const std::vector<KnownJob>& all) {
 }
 
 }  // namespace
+
+std::string LastingName(const v1::JobStatus& job) {
+  if (job.submission() == 0 || job.submitted_unix_ms() == 0) return job.name();
+  return absl::StrCat(job.submission());
+}
 
 std::vector<Flag> JobSourceFlags() {
   std::vector<Flag> flags = ControlFlags();
@@ -173,7 +184,7 @@ absl::StatusOr<JobSource> JobSource::Open(const Settings& settings, const std::s
   if (client.ok()) {
     source.server_ = *std::move(client);
     if (named) return source;
-    failed = source.server_->Get(job).status();
+    failed = source.AskServer().status();
     if (failed.ok()) return source;
     source.server_.reset();
   }
@@ -205,7 +216,7 @@ absl::StatusOr<JobSource> JobSource::OpenNewest(const Settings& settings) {
   }
   const KnownJob& newest = all.front();
   if (!newest.past.has_value()) {
-    ASSIGN_OR_RETURN(JobSource source, Open(settings, newest.job));
+    ASSIGN_OR_RETURN(JobSource source, Open(settings, newest.asked));
     source.chosen_ = absl::StrCat("the newest job is ", newest.job,
                                   source.launcher_.has_value() ? ", which runs here" : "");
     return source;
@@ -243,9 +254,21 @@ absl::Status JobSource::NotRunningError() const {
                    BeganText(*run_, absl::LocalTimeZone()), ", left its files in ", log_dir_));
 }
 
+absl::StatusOr<v1::JobStatus> JobSource::AskServer() {
+  ASSIGN_OR_RETURN(v1::JobStatus status, server_->Get(asked_));
+  if (id_ != 0 && id_ != status.submission()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job_, " has ended, and was submitted again"));
+  }
+  job_ = status.name();
+  asked_ = LastingName(status);
+  id_ = status.submission();
+  return status;
+}
+
 absl::StatusOr<v1::JobStatus> JobSource::Get() {
   if (server_ != nullptr) {
-    absl::StatusOr<v1::JobStatus> status = server_->Get(job_);
+    absl::StatusOr<v1::JobStatus> status = AskServer();
     return absl::IsNotFound(status.status()) ? WithSuggestion(status.status()) : status;
   }
   if (launcher_.has_value()) {
@@ -262,7 +285,7 @@ absl::StatusOr<v1::JobStatus> JobSource::Get() {
 
 absl::StatusOr<v1::JobStatus> JobSource::Cancel(const std::string& reason) {
   if (server_ != nullptr) {
-    absl::StatusOr<v1::JobStatus> status = server_->Cancel(job_, reason);
+    absl::StatusOr<v1::JobStatus> status = server_->Cancel(asked_, reason);
     return absl::IsNotFound(status.status()) ? WithSuggestion(status.status()) : status;
   }
   if (!launcher_.has_value()) return NotRunningError();
@@ -275,13 +298,15 @@ absl::Status JobSource::WithSuggestion(const absl::Status& not_found) const {
   return absl::NotFoundError(absl::StrCat(not_found.message(), JobSuggestion(job_, NamesOf(all))));
 }
 
-absl::StatusOr<v1::GetStacksReply> JobSource::GetStacks(const v1::GetStacksRequest& request) {
+absl::StatusOr<v1::GetStacksReply> JobSource::GetStacks(v1::GetStacksRequest request) {
+  request.set_job(server_ != nullptr ? asked_ : job_);
   if (server_ != nullptr) return server_->GetStacks(request);
   if (launcher_.has_value()) return launcher_->GetStacks(request);
   return NotRunningError();
 }
 
-absl::StatusOr<v1::ReadLogReply> JobSource::ReadLog(const v1::ReadLogRequest& request) {
+absl::StatusOr<v1::ReadLogReply> JobSource::ReadLog(v1::ReadLogRequest request) {
+  request.set_job(server_ != nullptr ? asked_ : job_);
   if (server_ != nullptr) return server_->ReadLog(request);
   if (run_.has_value()) return ReadLogOf(*run_, request);
   if (log_dir_.empty())

@@ -3,6 +3,7 @@
 #ifndef CADRE_LAUNCHER_COMMANDS_JOB_SOURCE_H_
 #define CADRE_LAUNCHER_COMMANDS_JOB_SOURCE_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,24 +27,36 @@ std::vector<std::string> LogDirectories(const Settings& settings);
 // ControlFlags(), --log-dir and --run.
 std::vector<Flag> JobSourceFlags();
 
+// What the help says about the argument JOB.
+inline constexpr char kJobHelp[] =
+    "JOB is the name of a job, or the id that 'cadre status' shows for one that was submitted.";
+
+// What to ask a server about this job again. Its id, as a newer job may take its name; a server of
+// an earlier version, which does not tell when a job was submitted, knows none by its id.
+std::string LastingName(const v1::JobStatus& job);
+
 class JobSource {
  public:
   // With --log-dir or --run files are read, and with --server that server is asked. Otherwise the
   // first source that has the job is used: a launcher on this machine, the server on its usual
   // port, a run in ./logs or in the log directories used last. NOT_FOUND: none has it; the message
-  // lists the places and the jobs that exist. `wanted` is the name of the job, or of the program
-  // from which the name was made; empty: the job that began last of all known jobs.
+  // lists the places and the jobs that exist. `wanted` is the name of the job, its id at the
+  // server, or the name of the program from which its name was made; empty: the job that began last
+  // of all known jobs.
   static absl::StatusOr<JobSource> Open(const Settings& settings, const std::string& wanted);
 
+  // The name of the job; until a server has told it, what the user wrote.
   const std::string& job() const { return job_; }
   // If the user named no job, a line that says which run was chosen; otherwise empty.
   const std::string& chosen() const { return chosen_; }
   // The job's current status; for a run that is over only its name, phase, verdict and timeline.
+  // Each call is about the job of the first one. FAILED_PRECONDITION: a newer job has its name.
   absl::StatusOr<v1::JobStatus> Get();
   // FAILED_PRECONDITION: the job has ended.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reason);
-  absl::StatusOr<v1::GetStacksReply> GetStacks(const v1::GetStacksRequest& request);
-  absl::StatusOr<v1::ReadLogReply> ReadLog(const v1::ReadLogRequest& request);
+  // The request need not name the job: it is this one.
+  absl::StatusOr<v1::GetStacksReply> GetStacks(v1::GetStacksRequest request);
+  absl::StatusOr<v1::ReadLogReply> ReadLog(v1::ReadLogRequest request);
   // Whether the workers' log files are read directly, and not through a server; and when the
   // content of one of them was written.
   bool HasFiles() const { return server_ == nullptr; }
@@ -56,15 +69,20 @@ class JobSource {
   const std::optional<PastRun>& run() const { return run_; }
 
  private:
-  explicit JobSource(std::string job) : job_(std::move(job)) {}
+  explicit JobSource(std::string job) : job_(std::move(job)), asked_(job_) {}
   static absl::StatusOr<JobSource> OpenNewest(const Settings& settings);
   absl::Status UseFiles(const Settings& settings);
+  absl::StatusOr<v1::JobStatus> AskServer();
   absl::Status NotRunningError() const;
   // The run whose output is requested.
   PastRun RunOf(const v1::ReadLogRequest& request) const;
   absl::Status WithSuggestion(const absl::Status& not_found) const;
 
   std::string job_;
+  // What the server is asked about: what the user wrote, then LastingName(). And the id of the job;
+  // 0: not known, or it has none.
+  std::string asked_;
+  uint64_t id_ = 0;
   std::string chosen_;
   std::string log_dir_;
   std::unique_ptr<ControlClient> server_;

@@ -114,5 +114,15 @@ TEST_F(JobSourceTest, TheVariableOfTheLogDirectoryIsOnePlaceMore) {
   EXPECT_OK(Find("b", env));
 }
 
+TEST(LastingNameTest, IsTheIdWhereTheServerKnowsTheJobByIt) {
+  v1::JobStatus job;
+  job.set_name("mnist");
+  EXPECT_EQ(LastingName(job), "mnist") << "nodes brought it";
+  job.set_submission(57);
+  EXPECT_EQ(LastingName(job), "mnist") << "a server of an earlier version";
+  job.set_submitted_unix_ms(1795951438000);
+  EXPECT_EQ(LastingName(job), "57");
+}
+
 }  // namespace
 }  // namespace cadre::launcher

@@ -125,6 +125,7 @@ Command LogsCommand() {
   command.max_positionals = 1;
   command.flags = Flags();
   command.run = Run;
+  command.description = kJobHelp;
   return command;
 }
 
@@ -158,7 +159,7 @@ class Follower {
   Follower(const LogServer& server, const LogFollow& what) : server_(server), what_(what) {}
 
   int Run() {
-    for (;; absl::SleepFor(kFollowInterval)) {
+    for (;; Wait()) {
       const absl::StatusOr<v1::JobStatus> job = server_.get(what_.job);
       if (!job.ok()) {
         if (what_.follow && host::MayReadLater(job.status()) &&
@@ -168,6 +169,7 @@ class Follower {
         return Fail(ControlExit(job.status()), job.status().message());
       }
       answered_at_ = absl::Now();
+      if (what_.on_status) what_.on_status(*job);
       if (what_.follow && !job->has_verdict()) PrintAvoidedNodes(*job);
       const absl::Status shown = ShowNew(*job);
       first_round_ = false;
@@ -178,6 +180,13 @@ class Follower {
   }
 
  private:
+  void Wait() const {
+    const absl::Duration interval =
+        absl::Now() < began_at_ + kFirstFollowTime ? kFirstFollowInterval : kFollowInterval;
+    if (what_.wait) return what_.wait(interval);
+    absl::SleepFor(interval);
+  }
+
   // Shows new output of everything that is followed.
   absl::Status ShowNew(const v1::JobStatus& job) {
     if (run_.empty()) run_ = job.run();
@@ -226,7 +235,7 @@ class Follower {
       if (one.generation() == generation_) world_size_ = one.world_size();
     }
     if (generation_ == 0) return absl::OkStatus();
-    uint32_t first = 0, end = std::min(world_size_, kRanksShown);
+    uint32_t first = 0, end = std::min(world_size_, what_.most_ranks);
     if (what_.rank.has_value()) {
       if (*what_.rank >= world_size_) {
         return absl::FailedPreconditionError(absl::StrCat("job ", job.name(), " has no rank ",
@@ -235,14 +244,14 @@ class Follower {
       }
       first = *what_.rank;
       end = first + 1;
-    } else if (world_size_ > kRanksShown && !printed_ranks_) {
+    } else if (world_size_ > end && end > 0 && !printed_ranks_) {
       printed_ranks_ = true;
-      Notice(absl::StrCat("showing ranks 0 to ", kRanksShown - 1, " of ", world_size_,
+      Notice(absl::StrCat("showing ranks 0 to ", end - 1, " of ", world_size_,
                           "; --rank N shows another one"));
     }
     for (uint32_t rank = first; rank < end; ++rank) {
-      cursors_[{generation_, rank, false}];
-      cursors_[{generation_, rank, true}];
+      if (what_.shows_output) cursors_[{generation_, rank, false}];
+      if (what_.shows_errors) cursors_[{generation_, rank, true}];
     }
     return absl::OkStatus();
   }
@@ -425,7 +434,10 @@ class Follower {
         continue;
       PrintCannotShow(name, cursor.read_error);
     }
-    if (what_.follow && job.has_verdict() && generation_ == job.generation()) {
+    const auto& all = job.timeline().generations();
+    const bool newest = generation_ == (all.empty() ? 0 : all.rbegin()->generation());
+    if (what_.follow && job.has_verdict() && newest) {
+      if (what_.on_end) return what_.on_end(job);
       return Fail(job.verdict().exit_status(),
                   absl::StrCat("job ", job.name(), " ", OutcomeText(job.verdict())));
     }
@@ -470,6 +482,7 @@ class Follower {
   void ShowUntil(const CursorName& name, Cursor* cursor, size_t most) {
     const std::string& rest = cursor->rest;
     if (most == 0 || rest.empty()) return;
+    if (what_.unbuffered) return Show(name, cursor, rest.size());
     const size_t last = rest.find('\n', std::min(most, rest.size()) - 1);
     if (most < rest.size() && last != rest.npos) return Show(name, cursor, last + 1);
     const size_t newline = rest.rfind('\n');
@@ -479,21 +492,29 @@ class Follower {
 
   void Show(const CursorName& name, Cursor* cursor, size_t end) {
     if (end == 0) return;
-    std::string text;
-    const bool errors = std::get<2>(name), safe = errors ? what_.safe_errors : what_.safe_output;
-    const std::string prefix =
-        what_.rank.has_value() ? "" : absl::StrCat("[", std::get<1>(name), "]: ");
-    for (size_t at = 0; at < end;) {
-      const size_t newline = std::min(cursor->rest.find('\n', at), end);
-      const std::string line = cursor->rest.substr(at, newline - at);
-      absl::StrAppend(&text, prefix, safe ? TerminalLine(line) : line, "\n");
-      at = newline + 1;
-    }
+    std::string text = cursor->rest.substr(0, end);
+    if (!what_.exact) text = Lines(std::get<1>(name), std::get<2>(name), text);
     cursor->rest.erase(0, end);
-    FILE* to = errors ? stderr : stdout;
+    FILE* to = std::get<2>(name) ? stderr : stdout;
     if (fwrite(text.data(), 1, text.size(), to) != text.size() || fflush(to) != 0) {
       write_error_ = errno;
     }
+  }
+
+  // The text in lines as they are shown. The last one gets a newline if it has none.
+  std::string Lines(uint32_t rank, bool errors, const std::string& text) const {
+    const bool safe = errors ? what_.safe_errors : what_.safe_output;
+    const std::string prefix = what_.prefix             ? what_.prefix(rank)
+                               : what_.rank.has_value() ? ""
+                                                        : absl::StrCat("[", rank, "]: ");
+    std::string lines;
+    for (size_t at = 0; at < text.size();) {
+      const size_t newline = std::min(text.find('\n', at), text.size());
+      const std::string line = text.substr(at, newline - at);
+      absl::StrAppend(&lines, prefix, safe ? TerminalLine(line) : line, "\n");
+      at = newline + 1;
+    }
+    return lines;
   }
 
   const LogServer& server_;
@@ -504,7 +525,8 @@ class Follower {
   std::string run_;
   uint64_t generation_ = 0;
   uint32_t world_size_ = 0;
-  absl::Time answered_at_ = absl::Now();
+  const absl::Time began_at_ = absl::Now();
+  absl::Time answered_at_ = began_at_;
   absl::Time ended_at_ = absl::InfinitePast();
   bool printed_ranks_ = false;
   bool first_round_ = true;

@@ -44,6 +44,9 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now, ab
 // The most workers that are shown if no rank is given: each costs two calls in every round.
 inline constexpr uint32_t kRanksShown = 64;
 inline constexpr absl::Duration kFollowInterval = absl::Milliseconds(250);
+// At first the interval is shorter, so that a short job is seen to end soon.
+inline constexpr absl::Duration kFirstFollowInterval = absl::Milliseconds(50);
+inline constexpr absl::Duration kFirstFollowTime = absl::Seconds(2);
 // Following ends if the server is away for longer.
 inline constexpr absl::Duration kFollowTimeout = absl::Seconds(60);
 // How long to wait for the workers' last lines once the job has ended.
@@ -66,6 +69,23 @@ struct LogFollow {
   // Makes text for standard output or error safe for a terminal (TerminalLine).
   bool safe_output = false;
   bool safe_errors = false;
+  // Which streams are shown, and of how many ranks if none is named.
+  bool shows_output = true;
+  bool shows_errors = true;
+  uint32_t most_ranks = kRanksShown;
+  // The beginning of each line of a rank. Null: "[RANK]: ", or nothing if a rank is named.
+  std::function<std::string(uint32_t rank)> prefix = nullptr;
+  // Shows bytes just as they were written, without prefixes: also, if `unbuffered`, those of a line
+  // that is not complete.
+  bool exact = false;
+  bool unbuffered = false;
+  // Called with each state of the job before its output is shown.
+  std::function<void(const v1::JobStatus& job)> on_status = nullptr;
+  // Called when a job has ended that was followed, in place of a line about its end; returns the
+  // command's exit status.
+  std::function<int(const v1::JobStatus& job)> on_end = nullptr;
+  // Waits between two rounds, and may return earlier. Null: it sleeps.
+  std::function<void(absl::Duration duration)> wait = nullptr;
 };
 
 // Sets safe_output and safe_errors for streams that are terminals.

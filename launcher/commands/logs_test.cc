@@ -144,6 +144,59 @@ TEST_F(LogFollowTest, WhatRanksWroteIsShownInTheOrderOfTime) {
             "[1]: b8 half is whole\n");
 }
 
+// The number of the last generation of an earlier job of that name.
+TEST_F(LogFollowTest, AJobThatEndsBeforeItsFirstGeneration) {
+  job_.mutable_timeline()->clear_generations();
+  job_.set_generation(7);
+  steps_ = {[] {}, [this] { End(124); }};
+  EXPECT_EQ(Follow(All(true)), 124);
+  EXPECT_THAT(err_, HasSubstr("job j failed: it ended"));
+}
+
+TEST_F(LogFollowTest, ExactBytesAndOtherPrefixes) {
+  texts_["g1r0"] = "zero\nhal";
+  texts_["g1r1"] = "one\n";
+  LogFollow what = All(true);
+  what.exact = true;
+  steps_ = {[] {}, [] {}, [this] { End(7); }};
+  EXPECT_EQ(Follow(what), 7);
+  EXPECT_EQ(out_, "zero\none\nhal");
+  what.exact = false;
+  what.prefix = [](uint32_t rank) { return absl::StrCat(rank, ": "); };
+  EXPECT_EQ(Follow(what), 7);
+  EXPECT_EQ(out_, "0: zero\n1: one\n0: hal\n");
+}
+
+TEST_F(LogFollowTest, UnbufferedOutputIsShownBeforeItsLineIsComplete) {
+  texts_["g1r0"] = "hal";
+  texts_["g1r1"] = "one\n";
+  LogFollow what = All(true);
+  what.exact = what.unbuffered = true;
+  steps_ = {[] {}, [this] { texts_["g1r0"] += "f\n"; }, [this] { End(0); }};
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "halone\nf\n");
+}
+
+TEST_F(LogFollowTest, OneStreamOfFewRanksAndAnotherEnd) {
+  texts_["g1r0"] = "zero\n";
+  texts_["g1r1"] = "one\n";
+  LogFollow what = All(true);
+  what.most_ranks = 1;
+  what.shows_errors = false;
+  what.on_end = [](const v1::JobStatus& job) { return job.verdict().exit_status() + 1; };
+  int waits = 0;
+  what.wait = [&waits](absl::Duration) { ++waits; };
+  steps_ = {[] {}, [this] { End(7); }};
+  EXPECT_EQ(Follow(what), 8);
+  EXPECT_EQ(out_, "[0]: zero\n");
+  EXPECT_EQ(err_, "cadre: showing ranks 0 to 0 of 2; --rank N shows another one\n");
+  EXPECT_EQ(waits, 1);
+  // Nothing is read.
+  what.most_ranks = 0;
+  EXPECT_EQ(Follow(what), 8);
+  EXPECT_EQ(out_ + err_, "");
+}
+
 TEST_F(LogFollowTest, OnlyWhatWasWrittenSinceThen) {
   piece_ = host::kLogChunkBytes;
   texts_["g1r0"] = "a1\na2 begun, and ended\na7\n";

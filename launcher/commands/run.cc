@@ -154,6 +154,9 @@ agent::DaemonOptions MakeDaemonOptions(const RunOptions& options, const Attachme
   join.set_slots(slots);
   // The spec of a submitted job comes with the Welcome.
   if (options.allocation == 0) *join.mutable_spec() = options.job;
+  if (options.allocation != 0 && (options.job.has_batch() || options.job.has_slurm_step())) {
+    daemon.own_spec = options.job;
+  }
   if (auto versions = VersionsHere(options.job)) *join.mutable_versions() = *std::move(versions);
   join.set_wanted_node_rank(options.node_rank);
   for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
@@ -418,7 +421,7 @@ absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
   const std::string path = settings.GetOr("spec", "");
   if (path.empty()) return std::optional<v1::JobSpec>();
   if (identity.has_value() && identity->allocation != 0) {
-    // The spec as it was submitted, which the agent has not changed.
+    // The spec as it was submitted; of a batch job and a step, as the agent completed it.
     v1::JobSpec spec;
     std::ifstream file(path, std::ios::binary);
     if (file && spec.ParseFromIstream(&file)) return std::optional<v1::JobSpec>(std::move(spec));

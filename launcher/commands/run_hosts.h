@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "agent/display.h"
-#include "launcher/environment/host_list.h"
+#include "launcher/environment/hostfile.h"
 #include "launcher/flags/command.h"
 #include "launcher/flags/run_options.h"
 #include "launcher/flags/settings.h"

@@ -1,4 +1,5 @@
-// cadre slurm: the sbatch script for a job spec, and the progress of a Slurm job.
+// cadre slurm: the sbatch script for a job spec, the progress of a Slurm job, and the links under
+// which this program is Slurm's commands.
 #include "launcher/commands/slurm.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -13,9 +15,12 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
@@ -23,7 +28,9 @@
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/past_runs.h"
+#include "launcher/commands/slurm_links.h"
 #include "launcher/display/verdict_text.h"
+#include "launcher/environment/program.h"
 #include "launcher/slurm/batch_script.h"
 #include "launcher/slurm/slurm_commands.h"
 #include "launcher/spec/job_spec.h"
@@ -225,11 +232,29 @@ int Script(const std::string& path, const Parsed& parsed) {
   return Print(*script);
 }
 
+// Makes this program Slurm's commands for those who have the directory on PATH.
+int Install(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(directory, error);
+  if (error) {
+    return Fail(kExitUnavailable, absl::StrCat("cannot find the current directory: ",
+                                               error.message(), "; give an absolute path"));
+  }
+  const std::string where = path.lexically_normal().string();
+  const std::vector<std::string> names = SlurmNames();
+  const absl::Status made = MakeLinks(ThisProgram(), names, where);
+  if (!made.ok()) return Fail(kExitUnavailable, made.message());
+  const char* const known = getenv("PATH");
+  return Print(absl::StrCat("made ", absl::StrJoin(names, ", "), " in ", where, "\n",
+                            PathAdvice(where, known == nullptr ? "" : known)));
+}
+
 int Run(const Parsed& parsed) {
   if (parsed.rest[0] == "script") return Script(parsed.rest[1], parsed);
+  if (parsed.rest[0] == "install") return Install(parsed.rest[1]);
   if (parsed.rest[0] != "follow") {
-    return Fail(kExitUsage, absl::StrCat("expected 'cadre slurm script FILE' or 'cadre slurm "
-                                         "follow JOBID', got '",
+    return Fail(kExitUsage, absl::StrCat("expected 'cadre slurm script FILE', 'cadre slurm follow "
+                                         "JOBID' or 'cadre slurm install DIR', got '",
                                          parsed.rest[0], "'"));
   }
   const absl::Status number = CheckSlurmJobId(parsed.rest[1]);
@@ -241,8 +266,9 @@ int Run(const Parsed& parsed) {
 Command SlurmCommand() {
   Command command;
   command.name = "slurm";
-  command.summary = "Write the sbatch script for a job spec, or follow a Slurm job.";
-  command.positionals = "script FILE | follow JOBID";
+  command.summary =
+      "Write an sbatch script for a job spec, follow a Slurm job, or make Slurm's commands.";
+  command.positionals = "script FILE | follow JOBID | install DIR";
   command.min_positionals = command.max_positionals = 2;
   command.flags = {RequeuesFlag()};
   command.run = Run;
@@ -251,7 +277,10 @@ Command SlurmCommand() {
       "the time limit or of preemption, and goes back into the queue. Slurm's own options are\n"
       "under 'slurm:' in the spec: partition, account, and any option of sbatch in extra.\n"
       "'cadre submit --slurm' writes it and hands it to sbatch.\n"
-      "'follow' shows the job's state and what it writes, and exits with its exit status.";
+      "'follow' shows the job's state and what it writes, and exits with its exit status.\n"
+      "'install' makes links with the names sbatch, srun, scancel, squeue, sacct, scontrol and\n"
+      "sinfo to this program in DIR, where there is no Slurm. Run under these names it takes\n"
+      "Slurm's flags, for the cluster of a 'cadre server'. 'cadre srun' is the same as srun.";
   return command;
 }
 

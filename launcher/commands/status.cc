@@ -20,11 +20,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "agent/cluster/users.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/job_filter.h"
 #include "launcher/display/output_format.h"
 #include "launcher/display/status_text.h"
 #include "launcher/display/timeline_text.h"
@@ -38,6 +40,7 @@ namespace {
 
 std::vector<Flag> StatusFlags() {
   std::vector<Flag> flags = JobSourceFlags();
+  for (Flag& flag : JobFilterFlags()) flags.push_back(std::move(flag));
   flags.push_back({"watch", "",
                    "Keep showing it until the job ends; exits with the job's exit status. In a "
                    "pipe: a line for each change."});
@@ -56,12 +59,13 @@ std::string Json(const std::vector<v1::JobStatus>& jobs) {
 // `nodes`: the cluster's nodes, if all jobs are shown.
 std::string Text(const std::vector<v1::JobStatus>& jobs, const v1::ListNodesReply& nodes,
                  bool details) {
-  std::string text = JobsTable(jobs);
+  const absl::Time now = absl::Now();
   if (!details) {
-    const std::string cluster = ClusterSummary(nodes, jobs);
-    return cluster.empty() ? text : absl::StrCat(text, "\n", cluster);
+    const std::string table = JobsTable(jobs, now), cluster = ClusterSummary(nodes, jobs);
+    return cluster.empty() ? table : absl::StrCat(table, "\n", cluster);
   }
-  absl::StrAppend(&text, "\n", NodesTable(jobs[0]), AvoidedText(jobs[0]));
+  std::string text = absl::StrCat(JobText(jobs[0], now, absl::LocalTimeZone()), "\n",
+                                  NodesTable(jobs[0]), AvoidedText(jobs[0]));
   const std::string warm = WarmStartsTable(jobs[0]);
   if (!warm.empty()) absl::StrAppend(&text, "\n", warm);
   if (jobs[0].timeline().recoveries_size() > 0) {
@@ -111,7 +115,7 @@ constexpr absl::Duration kWatchProgressInterval = absl::Seconds(10);
 
 struct SeenJobs {
   std::vector<v1::JobStatus> jobs;
-  // The nodes of the cluster, if all jobs are watched.
+  // The nodes of the cluster, if all jobs are shown.
   v1::ListNodesReply nodes;
 };
 
@@ -226,16 +230,45 @@ int WatchStatus(const StatusWatch& watch) {
   }
 }
 
-// Asks the server for its jobs and the nodes of its cluster.
-absl::StatusOr<SeenJobs> AskServer(ControlClient& client) {
+template <typename One, typename Predicate>
+void KeepIf(std::vector<One>* all, const Predicate& keep) {
+  all->erase(std::remove_if(all->begin(), all->end(), [&](const One& one) { return !keep(one); }),
+             all->end());
+}
+
+void KeepOwn(const JobFilter& filter, std::vector<v1::JobStatus>* jobs) {
+  KeepIf(jobs, [&](const v1::JobStatus& job) { return filter.SelectsOwn(job); });
+}
+
+// Asks the server for its jobs. The cluster's nodes and queue are about all jobs, so they are asked
+// for and shown only together with all.
+absl::StatusOr<SeenJobs> AskServer(ControlClient& client, const JobFilter& filter) {
   SeenJobs seen;
   ASSIGN_OR_RETURN(seen.jobs, client.List());
-  ASSIGN_OR_RETURN(seen.nodes, client.Nodes());
+  if (filter.IsEmpty()) {
+    ASSIGN_OR_RETURN(seen.nodes, client.Nodes());
+  }
+  KeepIf(&seen.jobs, [&](const v1::JobStatus& job) { return filter.Selects(job); });
   return seen;
 }
 
+// A run's files name no user and no nodes. A run that cannot be read is kept, as its line says so.
+void KeepRuns(const JobFilter& filter, std::vector<PastRun>* runs) {
+  if (filter.IsEmpty()) return;
+  if (filter.NamesUsersOrNodes()) return runs->clear();
+  KeepIf(runs, [&](const PastRun& run) {
+    const absl::StatusOr<v1::JobStatus> status = StatusOf(run);
+    return !status.ok() || filter.Selects(*status);
+  });
+}
+
 // Shows a server's jobs, or, if none is named and none answers, this machine's.
-int ShowAll(const Settings& settings, bool json) {
+int ShowAll(const Settings& settings, const JobFilter& filter, bool json) {
+  if (AsksForFiles(settings) && filter.NamesUsersOrNodes()) {
+    return Fail(kExitUsage,
+                "the files of runs name no users and no nodes: leave --me, --user and --node out, "
+                "or --log-dir and --run");
+  }
   SeenJobs seen;
   absl::Status asked = absl::UnavailableError("");
   const bool named = settings.Get("server").has_value();
@@ -243,7 +276,7 @@ int ShowAll(const Settings& settings, bool json) {
     const auto client = ControlClient::Connect(settings);
     asked = client.status();
     if (client.ok()) {
-      absl::StatusOr<SeenJobs> all = AskServer(**client);
+      absl::StatusOr<SeenJobs> all = AskServer(**client, filter);
       asked = all.status();
       if (all.ok()) seen = *std::move(all);
     }
@@ -253,13 +286,15 @@ int ShowAll(const Settings& settings, bool json) {
   if (!named || AsksForFiles(settings)) here = FindLocalJobs(settings);
   // The files of a server's jobs are elsewhere.
   if (asked.ok()) here.runs.clear();
-  // Running jobs come before those that have ended.
-  seen.jobs.insert(seen.jobs.begin(), here.live.begin(), here.live.end());
-  if (!asked.ok() && seen.jobs.empty() && here.runs.empty()) {
+  if (!asked.ok() && here.live.empty() && here.runs.empty()) {
     for (const std::string& line : here.left_out) Notice(line);
     if (!asked.message().empty()) return Fail(ControlExit(asked), asked.message());
     return Fail(1, absl::StrCat("no run's files are in ", settings.GetOr("log-dir", "")));
   }
+  KeepOwn(filter, &here.live);
+  KeepRuns(filter, &here.runs);
+  // Running jobs come before those that have ended.
+  seen.jobs.insert(seen.jobs.begin(), here.live.begin(), here.live.end());
   if (json) {
     for (const PastRun& run : here.runs) {
       const absl::StatusOr<v1::JobStatus> status = StatusOf(run);
@@ -267,8 +302,8 @@ int ShowAll(const Settings& settings, bool json) {
     }
     return Print(Json(seen.jobs));
   }
-  const bool live = asked.ok() || !seen.jobs.empty();
-  return PrintRuns(settings, live ? Text(seen.jobs, seen.nodes, false) : "", here.runs,
+  const bool table = asked.ok() || !seen.jobs.empty() || here.runs.empty();
+  return PrintRuns(settings, table ? Text(seen.jobs, seen.nodes, false) : "", here.runs,
                    std::move(here.left_out));
 }
 
@@ -287,7 +322,7 @@ absl::StatusOr<SeenJobs> PollJob(JobSource& source) {
   return seen;
 }
 
-int Watch(const Parsed& parsed, const Settings& settings, bool json) {
+int Watch(const Parsed& parsed, const Settings& settings, const JobFilter& filter, bool json) {
   StatusWatch what;
   what.json = json;
   what.one_job = !parsed.rest.empty();
@@ -310,10 +345,12 @@ int Watch(const Parsed& parsed, const Settings& settings, bool json) {
   if (!client.ok() && named) return Fail(ControlExit(client.status()), client.status().message());
   // The default server need not exist.
   if (named || (client.ok() && (*client)->List().ok())) {
-    what.poll = [&client] { return AskServer(**client); };
+    what.poll = [&] { return AskServer(**client, filter); };
   } else {
-    what.poll = [&settings]() -> absl::StatusOr<SeenJobs> {
-      return SeenJobs{LocalLiveJobs(settings), {}};
+    what.poll = [&]() -> absl::StatusOr<SeenJobs> {
+      SeenJobs seen{LocalLiveJobs(settings), {}};
+      KeepOwn(filter, &seen.jobs);
+      return seen;
     };
   }
   return WatchStatus(what);
@@ -327,8 +364,19 @@ int RunStatus(const Parsed& parsed) {
   if (!json.ok()) return Fail(kExitUsage, json.status().message());
   const auto watch = settings.Switch("watch");
   if (!watch.ok()) return Fail(kExitUsage, watch.status().message());
-  if (*watch) return Watch(parsed, settings, *json);
-  return parsed.rest.empty() ? ShowAll(settings, *json) : ShowJob(parsed, settings, *json);
+  const absl::StatusOr<JobFilter> filter =
+      ReadJobFilter(parsed, []() -> absl::StatusOr<std::string> {
+        ASSIGN_OR_RETURN(const agent::UserEntry user, agent::ThisUser());
+        return user.name;
+      });
+  if (!filter.ok()) return Fail(kExitUsage, filter.status().message());
+  if (!filter->IsEmpty() && !parsed.rest.empty()) {
+    return Fail(kExitUsage,
+                "--me, --user, --state and --node choose among all jobs: leave them out, or the "
+                "JOB");
+  }
+  if (*watch) return Watch(parsed, settings, *filter, *json);
+  return parsed.rest.empty() ? ShowAll(settings, *filter, *json) : ShowJob(parsed, settings, *json);
 }
 
 }  // namespace
@@ -341,6 +389,7 @@ Command StatusCommand() {
   command.max_positionals = 1;
   command.flags = StatusFlags();
   command.run = RunStatus;
+  command.description = kJobHelp;
   return command;
 }
 
@@ -349,10 +398,8 @@ Command StatusCommand() {
 namespace {
 
 // Returns a line for each place at which ranks are now.
-std::string WhereTheyAre(JobSource& source, const std::string& job) {
-  v1::GetStacksRequest request;
-  request.set_job(job);
-  const absl::StatusOr<v1::GetStacksReply> stacks = source.GetStacks(request);
+std::string WhereTheyAre(JobSource& source) {
+  const absl::StatusOr<v1::GetStacksReply> stacks = source.GetStacks({});
   if (stacks.ok()) return absl::StrCat("where the ranks are now:\n", PlacesText(*stacks));
   return absl::StrCat("where the ranks are is not known: ",
                       EscapeControl(std::string(stacks.status().message())), "\n");
@@ -399,8 +446,7 @@ int RunWhy(const Parsed& parsed) {
   const bool color = ShowsColor();
   text = EscapeControl(text);
   if (color && job->has_verdict()) text = Headline(job->verdict(), text);
-  text = absl::StrCat(text, "\n", shows_nothing ? WhereTheyAre(*source, job->name()) : "",
-                      AvoidedText(*job));
+  text = absl::StrCat(text, "\n", shows_nothing ? WhereTheyAre(*source) : "", AvoidedText(*job));
   if (job->has_verdict()) {
     VerdictStyle style;
     style.log_dir = source->log_dir();
@@ -420,6 +466,7 @@ Command WhyCommand() {
   command.max_positionals = 1;
   command.flags = JobSourceFlags();
   command.run = RunWhy;
+  command.description = kJobHelp;
   return command;
 }
 
@@ -462,7 +509,6 @@ int RunStacks(const Parsed& parsed) {
   request.mutable_question()->set_native(*native);
   absl::StatusOr<JobSource> source = OpenJob(parsed, *settings);
   if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
-  request.set_job(source->job());
   const absl::StatusOr<v1::GetStacksReply> reply = source->GetStacks(request);
   if (!reply.ok()) return Fail(ControlExit(reply.status()), reply.status().message());
   const int printed = Print(*json ? JsonText(*reply) + "\n" : StacksText(*reply));
@@ -481,6 +527,7 @@ Command StacksCommand() {
   command.flags = StacksFlags();
   command.run = RunStacks;
   command.description =
+      "JOB is the name of a job, or the id that 'cadre status' shows for one that was submitted. "
       "Ranks at the same place are shown together, the most recent call first, with '>' at lines "
       "of the user's own program. For programs that are not Python it shows their state in the "
       "kernel and in their progress pages. Nodes that do not answer within 2.5 s are named at the "
@@ -528,6 +575,7 @@ Command TimelineCommand() {
   command.max_positionals = 1;
   command.flags = TimelineFlags();
   command.run = RunTimeline;
+  command.description = kJobHelp;
   return command;
 }
 

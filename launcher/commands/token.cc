@@ -30,12 +30,15 @@ std::vector<Flag> Flags() {
       {"user", "NAME",
        "Make a token with which this user may submit, cancel and read only their own jobs."},
       {"read-only", "", "Make a token that may read jobs, nodes and metrics, and change nothing."},
-      {"token-file", "FILE", "The cluster's token, from which those two are made."},
-      {"days", "N", "Days until those two expire [30]."},
-      {"server", "HOST[:PORT][,...]", "The server that it is for [127.0.0.1:29400]."},
-      {"tls-dir", "DIR", "Mutual TLS with it, with ca.pem, cert.pem and key.pem in DIR."},
-      {"insecure", "", "Ask it in clear text, also off loopback."},
-      {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
+      {"token-file", "FILE",
+       "The cluster's token, from which a user's or read-only token is made."},
+      {"days", "N", "Days until a user's or read-only token expires [30]."},
+      {"server", "HOST[:PORT][,...]",
+       "The server that a user's or read-only token is for [127.0.0.1:29400]."},
+      {"tls-dir", "DIR", "Mutual TLS with the server, with ca.pem, cert.pem and key.pem in DIR."},
+      {"insecure", "", "Ask the server in clear text, also off loopback."},
+      {"allow-root", "",
+       "With --user root: root's jobs have all rights where an agent runs them."}};
 }
 
 // A token, and a description of it; empty for a secret without an owner.

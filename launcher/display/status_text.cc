@@ -1,6 +1,7 @@
 #include "launcher/display/status_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -258,19 +259,61 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
 
 namespace {
 
+// As Slurm writes times: "1-02:03:04", "02:03:04", "03:04".
+std::string SlurmTime(absl::Duration time) {
+  const int64_t all = std::max<int64_t>(0, absl::ToInt64Seconds(time));
+  const int64_t days = all / 86400, hours = all / 3600 % 24, minutes = all / 60 % 60;
+  if (days > 0) return absl::StrFormat("%d-%02d:%02d:%02d", days, hours, minutes, all % 60);
+  return hours > 0 ? absl::StrFormat("%02d:%02d:%02d", hours, minutes, all % 60)
+                   : absl::StrFormat("%02d:%02d", minutes, all % 60);
+}
+
+// Since the job began, until it ended or now; "-" if it has not begun.
+std::string ElapsedOf(const v1::JobStatus& job, absl::Time now) {
+  if (job.began_unix_ms() == 0) return "-";
+  const absl::Time end = job.ended_unix_ms() == 0 ? now : absl::FromUnixMillis(job.ended_unix_ms());
+  return SlurmTime(end - absl::FromUnixMillis(job.began_unix_ms()));
+}
+
+std::string LimitOf(const v1::JobStatus& job) {
+  if (job.limit_us() == 0) return "-";
+  return SlurmTime(absl::Ceil(absl::Microseconds(job.limit_us()), absl::Seconds(1)));
+}
+
 // The workers of a job that has ended do not run, so their number is shown alone.
 std::string WorkersOf(const v1::JobStatus& job) {
-  if (!job.has_verdict()) return absl::StrCat(job.workers_running(), "/", job.world_size());
-  return job.world_size() == 0 ? "-" : absl::StrCat(job.world_size());
+  if (job.world_size() == 0) return "-";
+  if (job.has_verdict()) return absl::StrCat(job.world_size());
+  return absl::StrCat(job.workers_running(), "/", job.world_size());
+}
+
+std::string RestartsOf(const v1::JobStatus& job) {
+  return absl::StrCat(job.restarts(), "/", job.max_restarts());
+}
+
+// "failed (1)": the exit statuses of the other outcomes tell nothing more.
+std::string StateOf(const v1::JobStatus& job) {
+  const std::string state = rpc::PhaseName(job.phase());
+  if (job.phase() != v1::FAILED || !job.has_verdict()) return state;
+  return absl::StrCat(state, " (", job.verdict().exit_status(), ")");
 }
 
 // The first cause comes first.
-std::string ReasonOf(const v1::JobStatus& job) {
+std::string ReasonOf(const v1::JobStatus& job, size_t limit) {
   const std::string& text = job.has_verdict()            ? job.verdict().message()
                             : !job.stop_reason().empty() ? job.stop_reason()
                             : !job.stall().empty()       ? job.stall()
                                                          : job.waiting_for();
-  return Shortened(EscapeControl(text), kReasonBytes);
+  return Shortened(EscapeControl(text), limit);
+}
+
+// How far the job is, and why it does not go on.
+std::string ProgressAndReasonOf(const v1::JobStatus& job) {
+  std::vector<std::string> parts;
+  if (job.has_progress()) parts.push_back(ProgressText(job.progress()));
+  const std::string reason = ReasonOf(job, kReasonBytes);
+  if (!reason.empty()) parts.push_back(reason);
+  return parts.empty() ? "-" : absl::StrJoin(parts, "; ");
 }
 
 // The user who submitted the job, or whose token its first node had; "-" for an administrator.
@@ -279,19 +322,92 @@ std::string UserOf(const v1::JobStatus& job) {
   return user.empty() ? "-" : user;
 }
 
+std::string SubmittedNameOf(const v1::JobStatus& job) {
+  return job.submitted_name().empty() ? job.name() : job.submitted_name();
+}
+
+// By priority, then by age, in the server's order.
+bool IsEarlierInQueue(const v1::JobStatus& a, const v1::JobStatus& b) {
+  return std::pair(b.priority(), a.submission()) < std::pair(a.priority(), b.submission());
+}
+
+// In the order of the table of jobs.
+enum class Group { kHasNodes, kInQueue, kEnded };
+
+Group GroupOf(const v1::JobStatus& job) {
+  if (job.has_verdict()) return Group::kEnded;
+  return job.phase() == v1::QUEUED ? Group::kInQueue : Group::kHasNodes;
+}
+
+bool ComesBefore(const v1::JobStatus& a, const v1::JobStatus& b) {
+  const Group group = GroupOf(a);
+  if (group != GroupOf(b)) return group < GroupOf(b);
+  if (group == Group::kInQueue) return IsEarlierInQueue(a, b);
+  const auto time = [group](const v1::JobStatus& job) {
+    return group == Group::kEnded ? job.ended_unix_ms() : job.began_unix_ms();
+  };
+  if (time(a) != time(b)) return time(a) > time(b);
+  // Servers of an earlier version tell only when the job was created.
+  return a.run() != b.run() ? a.run() > b.run() : a.name() < b.name();
+}
+
 }  // namespace
 
-std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
+std::string JobsTable(const std::vector<v1::JobStatus>& jobs, absl::Time now) {
+  std::vector<const v1::JobStatus*> sorted;
+  for (const v1::JobStatus& job : jobs) sorted.push_back(&job);
+  std::sort(sorted.begin(), sorted.end(),
+            [](const v1::JobStatus* a, const v1::JobStatus* b) { return ComesBefore(*a, *b); });
+  const bool has_priorities = std::any_of(
+      jobs.begin(), jobs.end(), [](const v1::JobStatus& job) { return job.priority() != 0; });
+  std::vector<std::string> header = {"ID",      "NAME",     "USER",    "STATE", "NODES",
+                                     "WORKERS", "RESTARTS", "ELAPSED", "LIMIT"};
+  if (has_priorities) header.push_back("PRIORITY");
+  header.push_back("PROGRESS, REASON");
   std::vector<std::vector<std::string>> rows;
-  for (const v1::JobStatus& job : jobs) {
-    rows.push_back({job.name(), UserOf(job), rpc::PhaseName(job.phase()),
-                    absl::StrCat(job.generation()), absl::StrCat(NodesIn(job)), WorkersOf(job),
-                    absl::StrCat(job.restarts(), "/", job.max_restarts()),
-                    job.has_progress() ? ProgressText(job.progress()) : "-", ReasonOf(job)});
+  for (const v1::JobStatus* job : sorted) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {job->submission() == 0 ? "-" : absl::StrCat(job->submission()),
+           SubmittedNameOf(*job),
+           UserOf(*job),
+           StateOf(*job),
+           absl::StrCat(NodesIn(*job)),
+           WorkersOf(*job),
+           RestartsOf(*job),
+           ElapsedOf(*job, now),
+           LimitOf(*job)};
+    if (has_priorities) row.push_back(absl::StrCat(job->priority()));
+    row.push_back(ProgressAndReasonOf(*job));
   }
-  return FormatTable(
-      {"JOB", "USER", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "PROGRESS", "REASON"},
-      rows);
+  return FormatTable(header, rows);
+}
+
+std::string JobText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zone) {
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const char* what, const std::string& text) { rows.push_back({what, text}); };
+  const auto add_time = [&](const char* what, int64_t unix_ms) {
+    if (unix_ms == 0) return;
+    add(what, absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms), zone));
+  };
+  if (!job.submitted_name().empty()) add("submitted as", job.submitted_name());
+  if (job.submission() != 0) add("id", absl::StrCat(job.submission()));
+  add("user", UserOf(job));
+  add("state", rpc::PhaseName(job.phase()));
+  if (job.has_verdict()) add("exit status", absl::StrCat(job.verdict().exit_status()));
+  if (job.submission() != 0) add("priority", absl::StrCat(job.priority()));
+  add_time("submitted", job.submitted_unix_ms());
+  add_time("began", job.began_unix_ms());
+  add_time("ended", job.ended_unix_ms());
+  if (job.began_unix_ms() != 0) add("elapsed", ElapsedOf(job, now));
+  if (job.limit_us() != 0) add("limit", LimitOf(job));
+  if (NodesIn(job) != 0) add("nodes", absl::StrCat(NodesIn(job)));
+  if (job.world_size() != 0) add("workers", WorkersOf(job));
+  if (job.generation() != 0) add("generation", absl::StrCat(job.generation()));
+  add("restarts", RestartsOf(job));
+  if (job.has_progress()) add("progress", ProgressText(job.progress()));
+  const std::string reason = ReasonOf(job, kLongReasonBytes);
+  if (!reason.empty()) add("reason", reason);
+  return FormatTable({"job", EscapeControl(job.name())}, rows);
 }
 
 namespace {
@@ -323,7 +439,7 @@ std::string Used(const v1::ClusterNodeStatus& node, uint64_t used, uint64_t all)
 }
 
 struct Use {
-  uint64_t cpus = 0, all_cpus = 0, gpus = 0, all_gpus = 0;
+  uint64_t cpus = 0, all_cpus = 0, gpus = 0, all_gpus = 0, memory = 0;
 
   void Add(const v1::ClusterNodeStatus& node) {
     all_cpus += node.cpus();
@@ -331,9 +447,19 @@ struct Use {
     for (const v1::Part& part : node.parts()) {
       cpus += part.cpus();
       gpus += part.gpus();
+      memory += part.memory();
     }
   }
 };
+
+// "9/62.75 GiB"; "-" if the memory is not counted.
+std::string UsedMemory(const v1::ClusterNodeStatus& node, uint64_t used) {
+  if (node.memory() == 0) return "-";
+  const auto gib = [](uint64_t bytes) {
+    return absl::StrCat(std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100);
+  };
+  return absl::StrCat(IsUseKnown(node) ? gib(used) : "?", "/", gib(node.memory()), " GiB");
+}
 
 std::string Named(const std::vector<std::string>& names) {
   const std::vector<std::string> first(names.begin(),
@@ -343,14 +469,14 @@ std::string Named(const std::vector<std::string>& names) {
       names.size() > kNamed ? absl::StrCat(" and ", names.size() - kNamed, " more") : "");
 }
 
-// By priority, then by age, in the server's order.
+// In the server's order.
 std::vector<const v1::JobStatus*> Queue(const std::vector<v1::JobStatus>& jobs) {
   std::vector<const v1::JobStatus*> queue;
   for (const v1::JobStatus& job : jobs) {
     if (job.phase() == v1::QUEUED) queue.push_back(&job);
   }
   std::sort(queue.begin(), queue.end(), [](const v1::JobStatus* a, const v1::JobStatus* b) {
-    return std::pair(b->priority(), a->submission()) < std::pair(a->priority(), b->submission());
+    return IsEarlierInQueue(*a, *b);
   });
   return queue;
 }
@@ -367,13 +493,13 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
     for (const auto& [name, value] : node.labels()) labels.push_back(name + "=" + value);
     std::sort(labels.begin(), labels.end());
     rows.push_back({node.name(), StateOf(node), Used(node, use.cpus, use.all_cpus),
-                    Used(node, use.gpus, use.all_gpus),
+                    Used(node, use.gpus, use.all_gpus), UsedMemory(node, use.memory),
                     node.user().empty() ? "any but root" : node.user(),
                     labels.empty() ? "-" : absl::StrJoin(labels, ","),
                     jobs.empty() ? "-" : absl::StrJoin(jobs, " ")});
   }
   std::string text =
-      FormatTable({"NODE", "STATE", "CPUS", "GPUS", "USERS", "LABELS", "JOBS"}, rows);
+      FormatTable({"NODE", "STATE", "CPUS", "GPUS", "MEMORY", "USERS", "LABELS", "JOBS"}, rows);
   for (const v1::ClusterNodeStatus& node : nodes.nodes()) {
     if (!node.version().empty()) absl::StrAppend(&text, VersionLine(node.name(), node.version()));
     for (const std::string& remains : node.remains()) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/time.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
@@ -67,6 +68,11 @@ class StatusLines {
 // The number of nodes that have joined, also if the status does not name them.
 uint32_t NodesIn(const v1::JobStatus& status);
 
+// The job in lines of one property each: its id, its user, when it was submitted, began and ended
+// (in `zone`), how long it has run and may run, how far it is, and why it waits or ended. What it
+// does not have, or what is not known, has no line.
+std::string JobText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zone);
+
 // A table of the job's nodes and their ranks.
 std::string NodesTable(const v1::JobStatus& job);
 
@@ -78,12 +84,14 @@ std::string AvoidedText(const v1::JobStatus& job);
 
 // --- a server's jobs ---
 
-// The length, in bytes, to which the table cuts the reason why a job waits or ended; `cadre why`
-// shows all of it.
+// The length, in bytes, to which the table and JobText() cut the reason why a job waits or ended;
+// `cadre why` shows all of it.
 inline constexpr size_t kReasonBytes = 80;
+inline constexpr size_t kLongReasonBytes = 400;
 
-// A table with a line for each job.
-std::string JobsTable(const std::vector<v1::JobStatus>& jobs);
+// A table with a line for each job: first the jobs that have nodes, the newest first; then those
+// that wait in the queue, in its order; then those that have ended, the last one first.
+std::string JobsTable(const std::vector<v1::JobStatus>& jobs, absl::Time now);
 
 // --- a cluster's nodes and queue ---
 

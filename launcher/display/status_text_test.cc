@@ -1,7 +1,11 @@
 #include "launcher/display/status_text.h"
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -246,16 +250,54 @@ v1::JobStatus RunningForTable() {
   return job;
 }
 
+// A day, two hours, three minutes and four seconds after kBeganMs.
+const absl::Time kNow = absl::FromUnixSeconds(1796045222);
+constexpr int64_t kBeganMs = 1795951438000;
+
+std::string Table(const std::vector<v1::JobStatus>& jobs) { return JobsTable(jobs, kNow); }
+
 TEST(JobsTableTest, ALineForEachJob) {
-  EXPECT_THAT(JobsTable({RunningForTable()}),
-              ContainsRegex("mnist +- +running +2 +1 +3/4 +1/5 +- +1 worker to start\n"));
+  EXPECT_THAT(Table({RunningForTable()}),
+              ContainsRegex("- +mnist +- +running +1 +3/4 +1/5 +- +- +1 worker to start\n"));
   v1::JobStatus still = RunningForTable();
   still.clear_waiting_for();
+  still.mutable_progress()->set_step(7);
+  EXPECT_THAT(Table({still}), HasSubstr("  step 7\n"));
   still.set_stall("rank 1 at hang.py:7");
-  EXPECT_THAT(JobsTable({still}), HasSubstr("  rank 1 at hang.py:7\n"));
+  EXPECT_THAT(Table({still}), HasSubstr("  step 7; rank 1 at hang.py:7\n"));
   v1::JobStatus stopping = RunningForTable();
   stopping.set_stop_reason("rank 1 exited with status 3");
-  EXPECT_THAT(JobsTable({stopping}), HasSubstr("  rank 1 exited with status 3\n"));
+  EXPECT_THAT(Table({stopping}), HasSubstr("  rank 1 exited with status 3\n"));
+}
+
+TEST(JobsTableTest, TheTimesOfASubmittedJob) {
+  v1::JobStatus job = RunningForTable();
+  job.set_name("mnist-57");
+  job.set_submitted_name("mnist");
+  job.set_submission(57);
+  job.set_user("ann");
+  job.set_began_unix_ms(kBeganMs);
+  job.set_limit_us(1800 * 1000000ll - 1);
+  EXPECT_EQ(Table({job}),
+            "ID  NAME   USER  STATE    NODES  WORKERS  RESTARTS  ELAPSED     LIMIT  "
+            "PROGRESS, REASON\n"
+            "57  mnist  ann   running  1      3/4      1/5       1-02:03:04  30:00  "
+            "1 worker to start\n");
+  job.set_ended_unix_ms(kBeganMs + 3600 * 1000);
+  EXPECT_THAT(Table({job}), HasSubstr("  01:00:00  "));
+  job.set_ended_unix_ms(kBeganMs + 61 * 1000);
+  EXPECT_THAT(Table({job}), HasSubstr("  01:01  "));
+  // The clock of this machine may be behind the server's.
+  job.set_ended_unix_ms(kBeganMs - 1000);
+  EXPECT_THAT(Table({job}), HasSubstr("  00:00  "));
+}
+
+TEST(JobsTableTest, PrioritiesAreShownIfThereAreAny) {
+  v1::JobStatus job = RunningForTable();
+  EXPECT_THAT(Table({job}), Not(HasSubstr("PRIORITY")));
+  job.set_priority(-3);
+  EXPECT_THAT(Table({RunningForTable(), job}), HasSubstr("LIMIT  PRIORITY  PROGRESS, REASON\n"));
+  EXPECT_THAT(Table({job}), ContainsRegex(" - +-3 +1 worker to start\n"));
 }
 
 TEST(JobsTableTest, AnEndedJobHadWorkersAndRunsNone) {
@@ -263,39 +305,35 @@ TEST(JobsTableTest, AnEndedJobHadWorkersAndRunsNone) {
   ended.set_phase(v1::FAILED);
   ended.set_workers_running(0);
   ended.mutable_verdict()->set_message("no luck");
-  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +1 +4 +1/5 +- +no luck\n"));
+  ended.mutable_verdict()->set_exit_status(3);
+  EXPECT_THAT(Table({ended}),
+              ContainsRegex("mnist +- +failed \\(3\\) +1 +4 +1/5 +- +- +no luck\n"));
   ended.clear_nodes();
   ended.set_nodes_in(16);
-  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +16 +4 +1/5"));
+  EXPECT_THAT(Table({ended}), ContainsRegex("failed \\(3\\) +16 +4 +1/5"));
   ended.set_nodes_in(1);
   ended.set_world_size(0);
-  EXPECT_THAT(JobsTable({ended}), ContainsRegex("mnist +- +failed +2 +1 +- +1/5"));
+  EXPECT_THAT(Table({ended}), ContainsRegex("failed \\(3\\) +1 +- +1/5"));
+  ended.set_phase(v1::CANCELLED_PHASE);
+  EXPECT_THAT(Table({ended}), ContainsRegex("cancelled +1 +- +1/5"));
 }
 
 TEST(JobsTableTest, ItsUserIsWhoSubmittedItOrWhoseTokenBeganIt) {
   v1::JobStatus job = RunningForTable();
   job.set_started_by("ann");
-  EXPECT_THAT(JobsTable({job}), ContainsRegex("mnist +ann +running"));
+  EXPECT_THAT(Table({job}), ContainsRegex("mnist +ann +running"));
   job.set_user("ben");
-  EXPECT_THAT(JobsTable({job}), ContainsRegex("mnist +ben +running"));
+  EXPECT_THAT(Table({job}), ContainsRegex("mnist +ben +running"));
 }
 
 TEST(JobsTableTest, ALongReasonIsShortenedToItsBeginning) {
   v1::JobStatus ended = RunningForTable();
   ended.mutable_verdict()->set_message("first cause\n" + std::string(3000, '-') + " last");
-  const std::string table = JobsTable({ended});
+  const std::string table = Table({ended});
   EXPECT_THAT(table, HasSubstr("  first cause\\n---"));
   EXPECT_THAT(table, HasSubstr("---...\n"));
   EXPECT_THAT(table, Not(HasSubstr("last")));
   EXPECT_LT(table.size(), 400u);
-}
-
-v1::ClusterNodeStatus* AddNode(v1::ListNodesReply* nodes, const std::string& name) {
-  v1::ClusterNodeStatus* node = nodes->add_nodes();
-  node->set_name(name);
-  node->set_cpus(4);
-  node->set_connected(true);
-  return node;
 }
 
 v1::JobStatus Queued(const std::string& name, int priority, uint64_t submission) {
@@ -307,6 +345,83 @@ v1::JobStatus Queued(const std::string& name, int priority, uint64_t submission)
   job.set_submission(submission);
   job.set_waiting_for(name + "'s nodes");
   return job;
+}
+
+TEST(JobsTableTest, WhatRunsThenTheQueueThenWhatHasEnded) {
+  const auto job = [](const std::string& name, v1::JobPhase phase, int64_t at, const char* run) {
+    v1::JobStatus made;
+    made.set_name(name);
+    made.set_phase(phase);
+    made.set_run(run);
+    if (phase == v1::RUNNING) made.set_began_unix_ms(at);
+    if (phase == v1::RUNNING) return made;
+    made.set_ended_unix_ms(at);
+    made.mutable_verdict()->set_outcome(phase);
+    return made;
+  };
+  const std::string table = Table(
+      {job("e-known", v1::FAILED, 5, ""), job("f-older", v1::SUCCEEDED, 0, "20260101T000000Z"),
+       job("f-newer", v1::SUCCEEDED, 0, "20260102T000000Z"), job("e-last", v1::SUCCEEDED, 9, ""),
+       Queued("q-low", 0, 2), Queued("q-late", 5, 4), Queued("q-first", 5, 3),
+       job("r-old", v1::RUNNING, 7, ""), job("r-new", v1::RUNNING, 8, "")});
+  std::vector<std::string> names;
+  for (const absl::string_view line : absl::StrSplit(table, '\n', absl::SkipEmpty())) {
+    names.push_back(std::vector<std::string>(absl::StrSplit(line, ' ', absl::SkipEmpty()))[1]);
+  }
+  EXPECT_THAT(names, ElementsAre("NAME", "r-new", "r-old", "q-first", "q-late", "q-low", "e-last",
+                                 "e-known", "f-newer", "f-older"));
+}
+
+TEST(JobTextTest, ALineForEachPropertyThatIsKnown) {
+  v1::JobStatus job;
+  job.set_name("mnist-57");
+  job.set_phase(v1::QUEUED);
+  job.set_waiting_for("2 nodes\x1b");
+  const absl::TimeZone zone = absl::FixedTimeZone(3600);
+  EXPECT_EQ(JobText(job, kNow, zone),
+            "job       mnist-57\n"
+            "user      -\n"
+            "state     queued\n"
+            "restarts  0/0\n"
+            "reason    2 nodes\\x1b\n");
+  job = RunningForTable();
+  job.set_name("mnist-57");
+  job.set_submitted_name("mnist");
+  job.set_submission(57);
+  job.set_user("ann");
+  job.set_phase(v1::FAILED);
+  job.set_submitted_unix_ms(kBeganMs - 60000);
+  job.set_began_unix_ms(kBeganMs);
+  job.set_ended_unix_ms(kBeganMs + 7384000);
+  job.set_limit_us(86400 * 1000000ll);
+  job.mutable_verdict()->set_exit_status(3);
+  job.mutable_verdict()->set_message("rank 1 exited with status 3");
+  EXPECT_EQ(JobText(job, kNow, zone),
+            "job           mnist-57\n"
+            "submitted as  mnist\n"
+            "id            57\n"
+            "user          ann\n"
+            "state         failed\n"
+            "exit status   3\n"
+            "priority      0\n"
+            "submitted     2026-11-29 12:22:58\n"
+            "began         2026-11-29 12:23:58\n"
+            "ended         2026-11-29 14:27:02\n"
+            "elapsed       02:03:04\n"
+            "limit         1-00:00:00\n"
+            "nodes         1\n"
+            "workers       4\n"
+            "generation    2\n"
+            "restarts      1/5\n"
+            "reason        rank 1 exited with status 3\n");
+}
+
+v1::ClusterNodeStatus* AddNode(v1::ListNodesReply* nodes, const std::string& name) {
+  v1::ClusterNodeStatus* node = nodes->add_nodes();
+  node->set_name(name);
+  node->set_cpus(4);
+  node->set_connected(true);
+  return node;
 }
 
 class ClusterTextTest : public testing::Test {
@@ -328,9 +443,19 @@ class ClusterTextTest : public testing::Test {
 
 TEST_F(ClusterTextTest, ALineForEachNode) {
   const std::string table = ClusterNodesTable(nodes_);
-  EXPECT_THAT(table,
-              testing::ContainsRegex("n0 +up +3/4 +0/0 +any but root +rack=7,switch=s1 +mnist\n"));
-  EXPECT_THAT(table, testing::ContainsRegex("n1 +up, drained: fan[^\n\x1b]* +0/4 +0/0 +bob"));
+  EXPECT_THAT(table, testing::ContainsRegex(
+                         "n0 +up +3/4 +0/0 +- +any but root +rack=7,switch=s1 +mnist\n"));
+  EXPECT_THAT(table, testing::ContainsRegex("n1 +up, drained: fan[^\n\x1b]* +0/4 +0/0 +- +bob"));
+}
+
+TEST_F(ClusterTextTest, MemoryIsShownInGibibytes) {
+  nodes_.mutable_nodes(0)->set_memory(uint64_t{251} << 28);
+  nodes_.mutable_nodes(0)->mutable_parts(0)->set_memory(uint64_t{1100} << 20);
+  nodes_.mutable_nodes(1)->set_memory(uint64_t{64} << 30);
+  nodes_.mutable_nodes(1)->set_leftovers(1);
+  const std::string table = ClusterNodesTable(nodes_);
+  EXPECT_THAT(table, testing::ContainsRegex("n0 +up +3/4 +0/0 +1.07/62.75 GiB +any but root"));
+  EXPECT_THAT(table, HasSubstr("?/64 GiB"));
 }
 
 TEST_F(ClusterTextTest, WhatIsNotKnownToBeFreeIsNotShownSo) {

@@ -1,7 +1,7 @@
 // A host file: it is parsed, or refused in one line that names it. Every host has a name.
 #include "absl/strings/match.h"
 #include "base/check.h"
-#include "launcher/environment/host_list.h"
+#include "launcher/environment/hostfile.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/host_ranges.h"
 #include "base/status_macros.h"
-#include "launcher/environment/host_list.h"
 
 namespace cadre::launcher {
 absl::StatusOr<std::optional<uint32_t>> NumberIn(const EnvironmentMap& environment,
@@ -80,7 +80,7 @@ absl::Status CheckList(const EnvironmentMap& environment, const std::string& lis
 absl::Status ReadTasks(const EnvironmentMap& environment, Identity& identity) {
   const std::string tasks = TextIn(environment, "SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, ExpandTasksPerNode(tasks));
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, ExpandCounts(tasks));
   if (counts.size() != identity.nodes) {
     return absl::InvalidArgumentError(
         absl::StrCat("environment variable SLURM_STEP_TASKS_PER_NODE: '", tasks, "' is for ",
@@ -134,7 +134,7 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   if (list.empty() || !index.has_value()) return std::optional<Identity>();
   Identity identity;
   identity.source = "Slurm";
-  ASSIGN_OR_RETURN(identity.node_names, ExpandHostList(list));
+  ASSIGN_OR_RETURN(identity.node_names, ExpandHosts(list));
   identity.nodes = static_cast<uint32_t>(identity.node_names.size());
   // The list is in order of names; the components of a heterogeneous step may not be, and
   // SLURM_NODEID counts within the component.

@@ -59,6 +59,9 @@ struct Command {
   size_t max_positionals = 0;
   // The first positional and everything after it belong to a program and are not parsed.
   bool takes_program = false;
+  // It parses its arguments itself, because its flags have the syntax of another program: all of
+  // them are in Parsed::rest, `--help` too.
+  bool own_syntax = false;
   // With a program: if the first positional ends in .yaml or .yml and no "--" precedes it, it is
   // this flag's value, and flags may follow it. Empty: there is no such flag.
   std::string spec_flag;

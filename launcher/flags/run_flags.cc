@@ -61,7 +61,8 @@ std::vector<Flag> RendezvousFlags() {
       Torchrun(kWhere, "local-addr", "ADDRESS", "Address under which others reach this node."),
       Own(kWhere, "hostfile", "FILE",
           "Run on every host of FILE (lines such as 'node1 slots=4'), over ssh."),
-      Own(kWhere, "ssh-command", "COMMAND", "What starts them [ssh -o BatchMode=yes]."),
+      Own(kWhere, "ssh-command", "COMMAND",
+          "Starts the launchers on the hosts of --hostfile [ssh -o BatchMode=yes]."),
       Own(kWhere, "node-name", "NAME", "Name of this node, unique in the job [host name]."),
       Own(kWhere, "bind-host", "ADDRESS", "Where to listen when serving [the endpoint's address]."),
       Own(kWhere, "token-file", "FILE",
@@ -74,7 +75,7 @@ std::vector<Flag> RendezvousFlags() {
           "When serving: dashboard and metrics there [nowhere; port 29480]."),
       Own(kWhere, "etcd", "URL[,...]",
           "When serving: share the state with the servers at the other endpoints, in this etcd."),
-      Own(kWhere, "etcd-prefix", "PREFIX", "What its keys begin with [/cadre/run/JOB/]."),
+      Own(kWhere, "etcd-prefix", "PREFIX", "Prefix of the keys in etcd [/cadre/run/JOB/]."),
       Own(kWhere, "etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem, key.pem."),
       Own(kWhere, "orphan-timeout", "TIME", "Keep workers this long without the server [60s]."),
       Own(kWhere, "adopt-timeout", "TIME",
@@ -99,7 +100,8 @@ std::vector<Flag> ProgramFlags() {
           "Workers encrypt what they send to other nodes over Cadre's sockets."),
       Torchrun(kProgram, "print-completion", "SHELL",
                "Print what 'cadre completion SHELL' does, and end."),
-      Torchrun(kProgram, "virtual-local-rank", "", "LOCAL_RANK is 0 and only the own GPU shows."),
+      Torchrun(kProgram, "virtual-local-rank", "",
+               "LOCAL_RANK is 0, and a worker sees its own GPU only."),
   };
 }
 
@@ -107,7 +109,7 @@ std::vector<Flag> OutputFlags() {
   return {
       Torchrun(kOutput, "log-dir", "DIR", "Root of the log files [logs]."),
       Torchrun(kOutput, "redirects", "WHAT",
-               "Only to files: 1 out, 2 err, 3 both, or by local rank 0:1,1:3.", 'r'),
+               "Output only to files: 1 out, 2 err, 3 both, or by local rank 0:1,1:3.", 'r'),
       Torchrun(kOutput, "tee", "WHAT", "To files and the terminal, likewise.", 't'),
       Torchrun(kOutput, "log-line-prefix-template", "TEXT",
                "Begins each line shown; ${hostname}, ${rank}, ${local_rank}, ${role_name} "

@@ -9,7 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "rendezvous/cluster/schedule.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/node_memory.h"
 #include "rpc/versions.h"
 
 namespace cadre::cluster {
@@ -142,7 +144,6 @@ void Agents::SetTimer(const std::string& node, MonoTime at) {
 namespace {
 
 constexpr int kMaxLabels = 64;
-constexpr uint32_t kMaxCpusPerNode = 65536;
 
 absl::Status CheckText(absl::string_view what, absl::string_view text) {
   if (text.size() <= state::kMaxNodeTextBytes && !HasControlCharacters(text))
@@ -170,6 +171,11 @@ absl::Status CheckAgent(const v1::AgentJoined& agent) {
                      "; 1 to ", kMaxCpusPerNode, ", at most ", state::kMaxSlotsPerNode,
                      " and at most ", kMaxLabels, " are allowed"));
   }
+  if (agent.memory() > rpc::kMaxNodeMemory) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "node ", agent.node(), " has ", SizeText(agent.memory()), " of memory; at most ",
+        SizeText(rpc::kMaxNodeMemory), " are allowed; give --memory"));
+  }
   return rpc::CheckVersions("the server", rpc::ThisVersion(), "this node", rpc::VersionIn(agent));
 }
 
@@ -190,7 +196,8 @@ absl::Status CheckNewNode(const std::string& node, const state::Cluster& cluster
 
 bool SameNode(const saved::ClusterNode& known, const v1::AgentJoined& agent) {
   return known.user() == agent.user() && known.cpus() == agent.cpus() &&
-         known.gpus() == agent.gpus() && known.labels_size() == agent.labels_size() &&
+         known.gpus() == agent.gpus() && known.memory() == agent.memory() &&
+         known.labels_size() == agent.labels_size() &&
          std::all_of(known.labels().begin(), known.labels().end(), [&](const auto& label) {
            const auto found = agent.labels().find(label.first);
            return found != agent.labels().end() && found->second == label.second;

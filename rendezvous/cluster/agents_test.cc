@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/cluster/allocations.h"
 #include "rendezvous/cluster/launcher_check.h"
+#include "rpc/node_memory.h"
 #include "rpc/versions.h"
 
 namespace cadre::cluster {
@@ -146,6 +147,12 @@ TEST(CheckAgentTest, RoomAndLabelsHaveLimits) {
   EXPECT_EQ(CheckAgent(none).message(),
             "node n0 has 0 CPUs, 2 GPUs and 1 label; 1 to 65536, at most 4096 and at most 64 are "
             "allowed");
+  v1::AgentJoined large = Joined();
+  large.set_memory(rpc::kMaxNodeMemory);
+  EXPECT_TRUE(CheckAgent(large).ok());
+  large.set_memory(rpc::kMaxNodeMemory + 1);
+  EXPECT_EQ(CheckAgent(large).message(),
+            "node n0 has 67108864 MiB of memory; at most 65536 GiB are allowed; give --memory");
   v1::AgentJoined many = Joined();
   for (int i = 0; i < 64; ++i) (*many.mutable_labels())[std::to_string(i)] = "v";
   EXPECT_EQ(CheckAgent(many).code(), absl::StatusCode::kInvalidArgument);
@@ -189,6 +196,9 @@ TEST(SameNodeTest, WhatPeopleSaidOfItDoesNotCount) {
   agent = Joined();
   agent.set_gpus(1);
   EXPECT_FALSE(SameNode(known, agent));
+  agent = Joined();
+  agent.set_memory(1 << 30);
+  EXPECT_FALSE(SameNode(known, agent)) << "its agent was upgraded to a version that says it";
 }
 
 constexpr uint64_t kAllocation = 5;
@@ -285,6 +295,7 @@ TEST_F(PartsTest, NodesThatWereTriedAreNamedWithTheirReasons) {
 TEST_F(PartsTest, ANodesStatusHasItsPartsAndItsAgent) {
   state_.cluster.nodes["n0"].set_name("n0");
   state_.cluster.nodes["n0"].set_drained(true);
+  state_.cluster.nodes["n0"].set_memory(1 << 30);
   Agents agents(absl::Seconds(10));
   agents.Connect("n0", StreamId{1}, 1, {}, MonoTime());
   agents.AddLeftover("n0", 3);
@@ -292,6 +303,7 @@ TEST_F(PartsTest, ANodesStatusHasItsPartsAndItsAgent) {
   ASSERT_EQ(nodes.size(), 1u);
   EXPECT_TRUE(nodes[0].drained() && nodes[0].connected());
   EXPECT_EQ(nodes[0].leftovers(), 1u);
+  EXPECT_EQ(nodes[0].memory(), 1u << 30);
   ASSERT_EQ(nodes[0].parts_size(), 1);
   EXPECT_EQ(nodes[0].parts(0).id(), kAllocation);
 }

@@ -56,10 +56,21 @@ bool IsLastAllocation(const state::State& state, const v1::Part& allocation) {
   });
 }
 
+bool RunsScript(const state::State& state, const state::Job& job) {
+  const auto& allocations = state.cluster.allocations;
+  return std::any_of(allocations.begin(), allocations.end(), [&](const auto& one) {
+    return one.second.part().job() == job.name() && !one.second.taken_back() &&
+           !one.second.part().holds();
+  });
+}
+
 std::string LaunchersAwaited(const state::State& state, const state::Job& job) {
   std::vector<std::string> nodes;
   for (const auto& [id, allocation] : state.cluster.allocations) {
-    if (allocation.taken_back() || allocation.part().job() != job.name()) continue;
+    if (allocation.taken_back() || allocation.part().holds() ||
+        allocation.part().job() != job.name()) {
+      continue;
+    }
     if (job.nodes.count(allocation.part().node()) == 0) nodes.push_back(allocation.part().node());
   }
   if (nodes.empty()) return "";
@@ -98,6 +109,7 @@ std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const
     status.set_user(node.user());
     status.set_cpus(node.cpus());
     status.set_gpus(node.gpus());
+    status.set_memory(node.memory());
     *status.mutable_labels() = node.labels();
     status.set_drained(node.drained());
     status.set_drain_reason(node.drain_reason());
@@ -164,7 +176,8 @@ absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request, const state
   }
   LogSource source;
   source.stream = *agent->stream;
-  source.read.set_job(found->first);
+  // The directory has the name that the job ran under.
+  source.read.set_job(state::HasEnded(job.phase()) ? job.saved.verdict().job() : found->first);
   source.read.set_user(job.user());
   source.read.set_dir(job.saved.spec().logs().dir());
   source.read.set_generation(request.generation());

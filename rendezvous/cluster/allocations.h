@@ -32,6 +32,9 @@ std::vector<saved::PlacedPart> AllocationsOn(const state::State& state, const st
 // Whether the allocation's job has no other allocation.
 bool IsLastAllocation(const state::State& state, const v1::Part& allocation);
 
+// Whether the batch job has an allocation in which its script runs or is to run.
+bool RunsScript(const state::State& state, const state::Job& job);
+
 // Returns the launchers that have not joined yet, in words that follow "waits for". Empty if none.
 std::string LaunchersAwaited(const state::State& state, const state::Job& job);
 

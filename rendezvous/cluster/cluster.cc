@@ -13,6 +13,7 @@
 #include "rendezvous/cluster/agents.h"
 #include "rendezvous/cluster/allocations.h"
 #include "rendezvous/cluster/schedule.h"
+#include "rendezvous/cluster/steps.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/versions.h"
 
@@ -27,7 +28,11 @@ void Cluster::AwaitAgents() {
   for (const auto& [name, node] : context_.state.cluster.nodes) {
     agents_.Expect(name, context_.clock.lease_now());
   }
-  for (const auto& [name, job] : context_.state.jobs) queue_.Add(job);
+  for (const auto& [name, job] : context_.state.jobs) {
+    queue_.Add(job);
+    if (IsStep(job) && !IsOver(&job)) steps_[job.id()] = name;
+  }
+  EndSteps();
   changed_ = !context_.state.cluster.nodes.empty();
 }
 
@@ -99,10 +104,14 @@ void Cluster::SaveNode(const v1::AgentJoined& joined) {
   known->set_user(joined.user());
   known->set_cpus(joined.cpus());
   known->set_gpus(joined.gpus());
+  known->set_memory(joined.memory());
   *known->mutable_labels() = joined.labels();
   out_.Commit(std::move(record));
-  out_.Note("", absl::StrCat("node ", joined.node(), " of the cluster: ",
-                             Count(joined.cpus(), "CPU"), ", ", Count(joined.gpus(), "GPU")));
+  out_.Note("", absl::StrCat(
+                    "node ", joined.node(), " of the cluster: ", Count(joined.cpus(), "CPU"), ", ",
+                    Count(joined.gpus(), "GPU"), ", ",
+                    joined.memory() == 0 ? "memory is not counted"
+                                         : absl::StrCat(SizeText(joined.memory()), " of memory")));
 }
 
 void Cluster::ReconcileAllocations(const std::string& node, const std::set<uint64_t>& runs) {
@@ -276,6 +285,7 @@ void Cluster::TakeBack(uint64_t id) {
 void Cluster::Schedule() {
   changed_ = false;
   TakeBackFromEnded();
+  TakeBackWithoutScript();
   // A restarted server does not yet know which nodes there are.
   if (agents_.AnyExpected()) return;
   UpdateNodes();
@@ -305,6 +315,32 @@ void Cluster::Schedule() {
   }
   TakeBackFromUnstarted(schedule);
   waiting_ = std::move(schedule.waiting);
+  ScheduleSteps(backed_off);
+}
+
+void Cluster::ScheduleSteps(const BackedOffNodes& backed_off) {
+  for (const auto& [id, name] : steps_) {
+    const state::Job& step = *FindJob(context_.state, name);
+    const auto excluded = backed_off.find(id);
+    const StepPlacement placement =
+        PlaceStep(step, context_.state, agents_,
+                  excluded == backed_off.end() ? std::set<std::string>() : excluded->second);
+    if (!placement.impossible.empty()) {
+      // A step that runs may do without the node, or stops first.
+      if (step.phase() == v1::QUEUED || step.phase() == v1::GATHERING) {
+        job_events_.push_back(
+            CannotBegin{name, placement.impossible, step.saved.generations() > 0});
+      }
+    } else if (!placement.waits_for.empty()) {
+      waiting_[name].reason = placement.waits_for;
+    }
+    std::vector<uint64_t> placed;
+    for (const StepShare& share : placement.place) {
+      const std::string reason = "it is its batch job's";
+      placed.push_back(Place({name, share.node, share.share, reason}, share.within));
+    }
+    for (const uint64_t part : placed) SendStart(context_.state.cluster.allocations.at(part));
+  }
 }
 
 void Cluster::UpdateNodes() {
@@ -347,12 +383,32 @@ void Cluster::JobChanged(const std::string& name) {
   if (IsOver(job)) {
     queue_.Remove(name);
     changed_ = true;
+    if (job != nullptr) steps_.erase(job->id());
+    return EndSteps();
+  }
+  if (IsStep(*job)) {
+    steps_[job->id()] = name;
+    changed_ = true;
     return;
   }
+  if (job->saved.spec().has_batch()) EndSteps();
   queue_.Add(*job);
   // A job behind those that a pass looks at needs no new pass.
   const JobQueue::Key* key = queue_.KeyOf(name);
   if (key == nullptr || !last_considered_.has_value() || *key < *last_considered_) changed_ = true;
+}
+
+void Cluster::EndSteps() {
+  for (auto next = steps_.begin(); next != steps_.end();) {
+    const auto one = next++;
+    const state::Job* step = FindJob(context_.state, one->second);
+    if (IsOver(step)) {
+      steps_.erase(one);
+      continue;
+    }
+    const std::string why = WhyStepIsOver(*step, context_.state);
+    if (!why.empty()) job_events_.push_back(StepIsOver{one->second, why});
+  }
 }
 
 void Cluster::TakeBackFromEnded() {
@@ -362,6 +418,19 @@ void Cluster::TakeBackFromEnded() {
       over.push_back(id);
   }
   for (const uint64_t id : over) TakeBack(id);
+}
+
+void Cluster::TakeBackWithoutScript() {
+  const auto& allocations = context_.state.cluster.allocations;
+  std::set<std::string> lost;
+  for (const auto& [id, allocation] : allocations) {
+    if (allocation.part().holds() && !allocation.taken_back()) lost.insert(allocation.part().job());
+  }
+  if (lost.empty()) return;
+  for (const auto& [id, allocation] : allocations) {
+    if (!allocation.part().holds() && !allocation.taken_back()) lost.erase(allocation.part().job());
+  }
+  for (const std::string& name : lost) GiveBack(name);
 }
 
 void Cluster::TakeBackFromUnstarted(const cluster::Schedule& schedule) {
@@ -389,27 +458,34 @@ void Cluster::Execute(const cluster::Schedule& schedule) {
     TakeBackFrom(withdrawn.job, withdrawn.node);
   }
   std::vector<uint64_t> placed;
-  for (const Placed& one : schedule.place) {
-    v1::Record record;
-    v1::Part* allocation = record.mutable_part_placed()->mutable_part();
-    allocation->set_id(context_.state.counters.last_part() + 1);
-    allocation->set_job(one.job);
-    allocation->set_node(one.node);
-    allocation->set_workers(one.share.workers);
-    allocation->set_cpus(one.share.cpus);
-    allocation->set_gpus(one.share.gpus);
-    record.mutable_part_placed()->set_at_us(context_.now.micros());
-    const state::Job* job = FindJob(context_.state, one.job);
-    record.mutable_part_placed()->set_leaves_queue(job != nullptr && job->phase() == v1::QUEUED);
-    placed.push_back(allocation->id());
-    const bool leaves_queue = record.part_placed().leaves_queue();
-    out_.Commit(std::move(record));
-    if (leaves_queue) queue_.Add(*job);
-    out_.Note(one.job, absl::StrCat("gets node ", one.node, ": ", one.reason));
-    job_events_.push_back(Granted{one.job});
-  }
+  for (const Placed& one : schedule.place) placed.push_back(Place(one, 0));
   // Sent after all are placed, since each order lists the nodes of all allocations.
   for (const uint64_t id : placed) SendStart(context_.state.cluster.allocations.at(id));
+}
+
+uint64_t Cluster::Place(const Placed& placed, uint64_t within) {
+  const state::Job* job = FindJob(context_.state, placed.job);
+  v1::Record record;
+  v1::Part* allocation = record.mutable_part_placed()->mutable_part();
+  const uint64_t id = context_.state.counters.last_part() + 1;
+  allocation->set_id(id);
+  allocation->set_job(placed.job);
+  allocation->set_node(placed.node);
+  allocation->set_workers(placed.share.workers);
+  allocation->set_cpus(placed.share.cpus);
+  allocation->set_gpus(placed.share.gpus);
+  allocation->set_memory(placed.share.memory);
+  allocation->set_within(within);
+  allocation->set_holds(job != nullptr && job->saved.spec().has_batch() &&
+                        RunsScript(context_.state, *job));
+  record.mutable_part_placed()->set_at_us(context_.now.micros());
+  const bool leaves_queue = job != nullptr && job->phase() == v1::QUEUED;
+  record.mutable_part_placed()->set_leaves_queue(leaves_queue);
+  out_.Commit(std::move(record));
+  if (leaves_queue) queue_.Add(*job);
+  out_.Note(placed.job, absl::StrCat("gets node ", placed.node, ": ", placed.reason));
+  job_events_.push_back(Granted{placed.job});
+  return id;
 }
 
 std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
@@ -462,11 +538,24 @@ void Cluster::SendStart(const saved::PlacedPart& allocation) {
   if (IsOver(job)) return;
   v1::AgentOrder order;
   *order.mutable_start()->mutable_part() = allocation.part();
-  *order.mutable_start()->mutable_spec() = job->saved.spec();
-  order.mutable_start()->set_user(job->user());
-  for (const auto& [id, other] : context_.state.cluster.allocations) {
-    if (other.part().job() == allocation.part().job() && !other.taken_back()) {
-      order.mutable_start()->add_nodes(other.part().node());
+  v1::StartPart* start = order.mutable_start();
+  *start->mutable_spec() = job->saved.spec();
+  start->set_user(job->user());
+  for (std::string& node : state::AllocatedNodes(context_.state.cluster, *job)) {
+    start->add_nodes(std::move(node));
+  }
+  start->set_job_id(job->id());
+  start->set_job_name(job->submitted_name());
+  start->set_restarts(static_cast<uint32_t>(job->saved.generations()));
+  if (IsStep(*job)) {
+    start->set_step_of(job->saved.submission().step_of());
+    start->set_step(job->saved.submission().step());
+    const state::Job* batch = BatchJobOf(*job, context_.state);
+    if (batch != nullptr) {
+      start->set_job_name(batch->submitted_name());
+      for (std::string& node : state::AllocatedNodes(context_.state.cluster, *batch)) {
+        start->add_batch_nodes(std::move(node));
+      }
     }
   }
   SendToAgent(allocation.part().node(), std::move(order));

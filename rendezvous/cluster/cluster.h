@@ -58,7 +58,13 @@ struct CannotBegin {
   bool try_later = false;
 };
 
-using JobEvent = std::variant<Granted, LauncherEnded, CannotBegin>;
+// The batch job of this step has ended or begins again, and the step is to end.
+struct StepIsOver {
+  std::string step;
+  std::string why;
+};
+
+using JobEvent = std::variant<Granted, LauncherEnded, CannotBegin, StepIsOver>;
 
 class Cluster {
  public:
@@ -73,7 +79,8 @@ class Cluster {
   bool IsAgent(StreamId stream) const { return agents_.NodeOf(stream) != nullptr; }
   void StreamClosed(StreamId stream);
   void Drain(const std::string& node, bool drained, const std::string& reason);
-  // Called when the job was submitted, or when a submitted job has ended.
+  // Called when the job was submitted, when a submitted job has ended, and when a batch job or a
+  // step begins again.
   void JobChanged(const std::string& job);
   // Called when the job has given up its launcher there, which may still run: the agent is told to
   // end it, as nothing else would. Its slots stay taken until it has ended; the job may get another
@@ -87,6 +94,7 @@ class Cluster {
   // Whether something has changed since the last Schedule() that affects which job gets which node.
   bool HasChanged() const { return changed_; }
   void Schedule();
+  bool HasJobEvents() const { return !job_events_.empty(); }
   std::vector<JobEvent> TakeJobEvents() { return std::exchange(job_events_, {}); }
 
   // Whether agents are connected or may reconnect, or a job's backoff on a node runs.
@@ -133,9 +141,18 @@ class Cluster {
   void TakeBackFromEnded();
   // Takes back the nodes of jobs that have never begun and cannot begin at present.
   void TakeBackFromUnstarted(const cluster::Schedule& schedule);
+  // Takes back the nodes of batch jobs that have lost the node of their script: they begin again.
+  void TakeBackWithoutScript();
+  // Gives steps of batch jobs nodes of their jobs.
+  void ScheduleSteps(const BackedOffNodes& backed_off);
+  // Ends the steps that are not to go on without their batch jobs' present runs.
+  void EndSteps();
   void TakeBack(uint64_t id);
   void TakeBackFrom(const std::string& job, const std::string& node);
   void Execute(const cluster::Schedule& schedule);
+  // Saves a new allocation, but does not start its launcher; returns its id. `within`: as in
+  // v1::Part.
+  uint64_t Place(const Placed& placed, uint64_t within);
 
   void SendToAgent(const std::string& node, v1::AgentOrder order);
   void SendStart(const saved::PlacedPart& allocation);
@@ -150,6 +167,8 @@ class Cluster {
   mutable JobQueue queue_;
   // The last job of the queue that the last pass considered, if there was no room for more.
   std::optional<JobQueue::Key> last_considered_;
+  // The steps of batch jobs that have not ended, by their ids.
+  std::map<uint64_t, std::string> steps_;
   // The nodes as the last pass found them, and the shares of them that stay taken because SIGKILL
   // did not end the processes there.
   std::vector<ScheduleNode> nodes_;

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "rendezvous/cluster/steps.h"
+#include "rpc/versions.h"
 
 namespace cadre::cluster {
 
 void JobQueue::Add(const state::Job& job) {
   Remove(job.name());
-  if (job.user().empty() || state::HasEnded(job.phase())) return;
+  if (job.user().empty() || IsStep(job) || state::HasEnded(job.phase())) return;
   if (job.phase() != v1::QUEUED) {
     begun_.insert(job.name());
     return;
@@ -107,7 +109,9 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
     node.user = known.user();
     node.cpus = known.cpus();
     node.gpus = known.gpus();
+    node.memory = known.memory();
     node.labels.insert(known.labels().begin(), known.labels().end());
+    node.runs_batch_jobs = agent == nullptr || rpc::KnowsBatchJobs(agent->version);
     const bool here = agent != nullptr && agent->stream.has_value();
     node.closed = !here                       ? "away"
                   : known.drained()           ? "drained"
@@ -121,9 +125,11 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
 Held HeldShares(const state::State& state, const Agents& agents) {
   Held held;
   for (const auto& [id, allocation] : state.cluster.allocations) {
+    if (IsWithin(allocation.part(), state)) continue;
     held[allocation.part().job()].push_back(
         {allocation.part().node(),
-         Share{allocation.part().workers(), allocation.part().cpus(), allocation.part().gpus()},
+         Share{allocation.part().workers(), allocation.part().cpus(), allocation.part().gpus(),
+               allocation.part().memory()},
          allocation.taken_back(), agents.HasUnkillable(allocation.part().node(), id)});
   }
   return held;
@@ -136,10 +142,12 @@ ScheduleJob JobToSchedule(const state::Job& job, const BackedOffNodes& backed_of
   to.user = job.user();
   to.priority = job.saved.spec().priority();
   to.order = job.saved.submission().order();
-  to.min = job.policy.min;
-  to.max = job.policy.max;
+  const v1::JobSpec& spec = job.saved.spec();
+  to.batch = spec.has_batch();
+  to.min = to.batch ? std::max(spec.nodes().min(), 1u) : job.policy.min;
+  to.max = to.batch ? std::max(spec.nodes().max(), to.min) : job.policy.max;
   to.unit = job.policy.unit;
-  to.may_grow = job.policy.scale_up != v1::ElasticPolicy::NEVER;
+  to.may_grow = !to.batch && job.policy.scale_up != v1::ElasticPolicy::NEVER;
   to.workers = job.saved.spec().workers_per_node();
   to.resources = job.saved.spec().resources();
   to.spread_over = job.saved.spec().placement().spread_over();
@@ -167,10 +175,12 @@ std::vector<ScheduleJob> BegunJobs(const state::State& state, const std::set<std
   for (const std::string& name : names) {
     const auto job = state.jobs.find(name);
     ScheduleJob& to = jobs.emplace_back();
-    if (job != state.jobs.end() && !state::HasEnded(job->second.phase())) {
+    const bool runs = job != state.jobs.end() && !state::HasEnded(job->second.phase());
+    if (runs && !IsStep(job->second)) {
       to = JobToSchedule(job->second, backed_off, stop_margin);
     } else {
-      // Jobs that have ended or were dropped from the state may still hold shares.
+      // Jobs that have ended or were dropped from the state may still hold shares, and so may steps
+      // whose batch job has ended.
       to.name = name;
       to.min = to.max = 0;
     }

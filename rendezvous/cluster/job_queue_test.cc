@@ -1,5 +1,8 @@
 #include "rendezvous/cluster/job_queue.h"
 
+#include <tuple>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -28,6 +31,27 @@ TEST(RestsTest, ANodeRestsForOneJobAndForLongerEachTime) {
     EXPECT_THAT(backed_off.ByJob()[7], IsEmpty());
     backed_off.Expire(Second(200));
   }
+}
+
+TEST(JobQueueTest, TheSchedulerSeesWhatNodesHaveAndWhatJobsHoldOfIt) {
+  state::State state;
+  saved::ClusterNode& node = state.cluster.nodes["n0"];
+  node.set_cpus(8);
+  node.set_gpus(2);
+  node.set_memory(64);
+  v1::Part* part = state.cluster.allocations[1].mutable_part();
+  part->set_job("j");
+  part->set_node("n0");
+  part->set_cpus(4);
+  part->set_gpus(1);
+  part->set_memory(9);
+  const Agents agents(absl::Seconds(10));
+  const std::vector<ScheduleNode> nodes = NodesToSchedule(state, agents);
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_EQ(std::make_tuple(nodes[0].cpus, nodes[0].gpus, nodes[0].memory),
+            std::make_tuple(8u, 2u, 64u));
+  const Share share = HeldShares(state, agents).at("j").at(0).share;
+  EXPECT_EQ(std::make_tuple(share.cpus, share.gpus, share.memory), std::make_tuple(4u, 1u, 9u));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "rpc/node_memory.h"
 
 namespace cadre::cluster {
 
@@ -21,17 +22,48 @@ static_assert(kQueueDepth == 500);
 
 namespace {
 
+// No share has more memory (MemoryOf), and a node has a share for each CPU at most. So the memory
+// of a node that does not say how much it has is enough for all of them.
+constexpr uint64_t kMaxShareMemory = rpc::kMaxNodeMemory + 1;
+constexpr int64_t kUncounted = INT64_MAX;
+static_assert(kMaxShareMemory <= kUncounted / kMaxCpusPerNode);
+
 struct Room {
   int64_t cpus = 0;
   int64_t gpus = 0;
-  bool Holds(const Share& share) const { return cpus >= share.cpus && gpus >= share.gpus; }
+  int64_t memory = 0;
+
+  static Room Of(const ScheduleNode& node) {
+    return {node.cpus, node.gpus,
+            node.memory == 0 ? kUncounted : static_cast<int64_t>(node.memory)};
+  }
+  // An agent that came back may have less memory than its jobs were given; others that ask for none
+  // still fit.
+  bool Holds(const Share& share) const {
+    return cpus >= share.cpus && gpus >= share.gpus &&
+           (share.memory == 0 || memory >= static_cast<int64_t>(share.memory));
+  }
   void Add(const Share& share, int sign) {
     cpus += sign * int64_t{share.cpus};
     gpus += sign * int64_t{share.gpus};
+    memory += sign * static_cast<int64_t>(share.memory);
+  }
+  void LimitTo(const Room& other) {
+    cpus = std::min(cpus, other.cpus);
+    gpus = std::min(gpus, other.gpus);
+    memory = std::min(memory, other.memory);
   }
 };
 // Indexed like the nodes.
 using Rooms = std::vector<Room>;
+
+// Returns "4 CPUs, 1 GPU and 9 GiB of memory", without GPUs if there are none.
+std::string RoomText(uint64_t cpus, uint64_t gpus, std::optional<uint64_t> memory) {
+  std::string text = Count(cpus, "CPU");
+  if (gpus > 0) absl::StrAppend(&text, memory.has_value() ? ", " : " and ", Count(gpus, "GPU"));
+  if (memory.has_value()) absl::StrAppend(&text, " and ", SizeText(*memory), " of memory");
+  return text;
+}
 
 // The state of one pass over the queue, by which PlaceJobs decides.
 class Planner {
@@ -187,7 +219,7 @@ Planner::Planner(const std::vector<ScheduleNode>& nodes, const std::vector<Sched
     : nodes_(nodes), now_(now), whole_(nodes.size()) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     index_[nodes[i].name] = i;
-    whole_[i] = {nodes[i].cpus, nodes[i].gpus};
+    whole_[i] = Room::Of(nodes[i]);
   }
   free_ = coming_ = whole_;
   plans_.reserve(jobs.size());
@@ -234,7 +266,9 @@ std::vector<Planner::Need> Planner::Choose(const Plan& plan, const Rooms& rooms,
     if (rooms[i].cpus < 1) continue;
     const std::optional<Share> share = Usable(plan, i);
     if (!share.has_value() || !rooms[i].Holds(*share)) continue;
-    candidates.push_back({i, group(i), rooms[i].gpus - share->gpus, rooms[i].cpus - share->cpus});
+    Room spare = rooms[i];
+    spare.Add(*share, -1);
+    candidates.push_back({i, group(i), spare.gpus, spare.cpus, spare.memory});
   }
   std::vector<std::string> held;
   for (const HeldShare& share : plan.held) {
@@ -279,26 +313,29 @@ void Planner::Place(Plan* plan, const std::vector<Need>& needs, const std::strin
 void Planner::Reserve(const std::vector<Need>& needs) {
   for (const Need& need : needs) beside_[need.node].Add(need.share, -1);
   // What will be free at that time is not necessarily free now.
-  for (size_t i = 0; i < beside_.size(); ++i) {
-    beside_[i].cpus = std::min(beside_[i].cpus, free_[i].cpus);
-    beside_[i].gpus = std::min(beside_[i].gpus, free_[i].gpus);
-  }
+  for (size_t i = 0; i < beside_.size(); ++i) beside_[i].LimitTo(free_[i]);
 }
 
 // Returns " (another has 1 CPU)": the freest of the nodes that have too little for the head now.
 std::string Planner::FreestNodeText(const Plan& head) const {
   Room most;
+  bool counts_memory = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const std::optional<Share> share = Usable(head, i);
     if (!share.has_value() || free_[i].Holds(*share)) continue;
     const Room& room = free_[i];
-    if (std::make_pair(room.gpus, room.cpus) > std::make_pair(most.gpus, most.cpus)) most = room;
+    if (std::make_tuple(room.gpus, room.cpus, room.memory) <=
+        std::make_tuple(most.gpus, most.cpus, most.memory)) {
+      continue;
+    }
+    most = room;
+    counts_memory = share->memory > 0 && nodes_[i].memory > 0;
   }
   if (most.cpus == 0) return "";
+  std::optional<uint64_t> memory;
+  if (counts_memory) memory = static_cast<uint64_t>(std::max<int64_t>(most.memory, 0));
   return absl::StrCat(" (another has ",
-                      ShareText({0, static_cast<uint32_t>(most.cpus),
-                                 static_cast<uint32_t>(std::max<int64_t>(most.gpus, 0))}),
-                      ")");
+                      RoomText(most.cpus, std::max<int64_t>(most.gpus, 0), memory), ")");
 }
 
 void Planner::ReserveForHead(const Plan& head) {
@@ -423,10 +460,7 @@ bool Planner::Backfill(Plan* plan) {
     const std::vector<Need> needs = Choose(*plan, free_, plan->lacks());
     if (!needs.empty()) {
       Place(plan, needs, absl::StrCat(reason, ": it ends before"));
-      for (size_t i = 0; i < beside_.size(); ++i) {
-        beside_[i].cpus = std::min(beside_[i].cpus, free_[i].cpus);
-        beside_[i].gpus = std::min(beside_[i].gpus, free_[i].gpus);
-      }
+      for (size_t i = 0; i < beside_.size(); ++i) beside_[i].LimitTo(free_[i]);
       return true;
     }
   }
@@ -439,21 +473,52 @@ bool Planner::Backfill(Plan* plan) {
 
 namespace {
 
+uint64_t MemoryOf(const ScheduleJob& job, uint64_t workers) {
+  return std::min(rpc::JobMemory(job.resources.memory_per_worker(), workers), kMaxShareMemory);
+}
+
 // Returns the least that a node must have.
 Share LeastShare(const ScheduleJob& job) {
   const uint32_t cpus_each = std::max<uint32_t>(1, job.resources.cpus_per_worker());
   const uint32_t gpus_each = job.resources.gpus_per_worker();
   switch (job.workers.kind()) {
     case v1::WorkersPerNode::GPU:
-      return {1, cpus_each, std::max<uint32_t>(1, gpus_each)};
+      return {1, cpus_each, std::max<uint32_t>(1, gpus_each), MemoryOf(job, 1)};
     case v1::WorkersPerNode::CPU:
     case v1::WorkersPerNode::AUTO:
-      return {1, cpus_each, gpus_each};
+      return {1, cpus_each, gpus_each, MemoryOf(job, 1)};
     default: {
       const uint32_t workers = std::max<uint32_t>(1, job.workers.count());
-      return {workers, workers * cpus_each, workers * gpus_each};
+      return {workers, workers * cpus_each, workers * gpus_each, MemoryOf(job, workers)};
     }
   }
+}
+
+// Returns what the job takes of an empty node that has enough memory.
+std::optional<Share> ShareBesidesMemory(const ScheduleJob& job, const ScheduleNode& node) {
+  const uint32_t gpus_each = job.resources.gpus_per_worker();
+  const uint32_t cpus_each = std::max<uint32_t>(1, job.resources.cpus_per_worker());
+  auto kind = job.workers.kind();
+  if (kind == v1::WorkersPerNode::AUTO) {
+    kind = node.gpus > 0 ? v1::WorkersPerNode::GPU : v1::WorkersPerNode::CPU;
+  }
+  uint64_t workers = std::max<uint32_t>(1, job.workers.count());
+  uint64_t gpus = workers * gpus_each;
+  if (kind == v1::WorkersPerNode::GPU) {
+    workers = node.gpus / std::max<uint32_t>(1, gpus_each);
+    gpus = workers * std::max<uint32_t>(1, gpus_each);
+  } else if (kind == v1::WorkersPerNode::CPU) {
+    workers = node.cpus / cpus_each;
+    gpus = workers * gpus_each;
+  }
+  const uint64_t cpus = workers * cpus_each;
+  if (workers == 0 || cpus > node.cpus || gpus > node.gpus) return std::nullopt;
+  return Share{static_cast<uint32_t>(workers), static_cast<uint32_t>(cpus),
+               static_cast<uint32_t>(gpus), MemoryOf(job, workers)};
+}
+
+bool HasMemoryFor(const ScheduleNode& node, const Share& share) {
+  return node.memory == 0 || node.memory >= share.memory;
 }
 
 constexpr char kRoot[] = "root";
@@ -481,12 +546,13 @@ std::string Are(const Group& nodes, const std::string& what) {
 }  // namespace
 
 bool IsBarred(const ScheduleJob& job, const ScheduleNode& node) {
-  return !IsForUser(node, job.user) || job.unfit.count(node.name) != 0;
+  return !IsForUser(node, job.user) || job.unfit.count(node.name) != 0 ||
+         (job.batch && !node.runs_batch_jobs);
 }
 
 std::string ShareText(const Share& share) {
-  return absl::StrCat(Count(share.cpus, "CPU"),
-                      share.gpus == 0 ? "" : absl::StrCat(" and ", Count(share.gpus, "GPU")));
+  return RoomText(share.cpus, share.gpus,
+                  share.memory == 0 ? std::nullopt : std::optional<uint64_t>(share.memory));
 }
 
 std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
@@ -511,17 +577,24 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
     absl::StrAppend(&text, fitting, own.empty() ? " of " : " of the other ", candidates,
                     " can take it");
   }
-  Group small, others, unfit, backed_off;
+  Group small, little, others, unfit, backed_off;
   std::map<std::string, Group> closed;
-  Share largest;
+  // Of the nodes with too few CPUs or GPUs, and of those with only too little memory.
+  Share largest, most_memory;
   for (const ScheduleNode& node : nodes) {
     if (own.count(node.name) != 0) continue;
+    const std::optional<Share> share = ShareBesidesMemory(job, node);
     if (!IsForUser(node, job.user)) {
       others.Add(node);
-    } else if (!ShareOf(job, node).has_value()) {
+    } else if (!share.has_value()) {
       small.Add(node);
       if (std::make_pair(node.gpus, node.cpus) > std::make_pair(largest.gpus, largest.cpus)) {
-        largest = {0, node.cpus, node.gpus};
+        largest = {0, node.cpus, node.gpus, 0};
+      }
+    } else if (!HasMemoryFor(node, *share)) {
+      little.Add(node);
+      if (node.memory > most_memory.memory) {
+        most_memory = {share->workers, node.cpus, node.gpus, node.memory};
       }
     } else if (IsBarred(job, node)) {
       unfit.Add(node);
@@ -535,6 +608,18 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
   if (small.size > 0) {
     why.push_back(absl::StrCat(Are(small, "too small"), small.size == 1 ? " (it" : " (the largest",
                                " has ", ShareText(largest), ")"));
+  }
+  if (little.size > 0) {
+    // A job that takes whole nodes may need more there than on the smallest node.
+    const uint64_t needs = MemoryOf(job, most_memory.workers);
+    why.push_back(absl::StrCat(Are(little, "too small"),
+                               little.size == 1 ? " (it" : " (the largest", " has ",
+                               SizeText(most_memory.memory), " of memory",
+                               needs == LeastShare(job).memory
+                                   ? ""
+                                   : absl::StrCat(", and ", Count(most_memory.workers, "worker"),
+                                                  " there need ", SizeText(needs)),
+                               ")"));
   }
   for (const auto& [what, group] : closed) why.push_back(Are(group, what));
   if (others.size > 0) {
@@ -551,39 +636,21 @@ uint32_t LeastNodes(const ScheduleJob& job) {
 }
 
 std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node) {
-  const uint32_t gpus_each = job.resources.gpus_per_worker();
-  const uint32_t cpus_each = std::max<uint32_t>(1, job.resources.cpus_per_worker());
-  auto kind = job.workers.kind();
-  if (kind == v1::WorkersPerNode::AUTO) {
-    kind = node.gpus > 0 ? v1::WorkersPerNode::GPU : v1::WorkersPerNode::CPU;
-  }
-  uint64_t workers = std::max<uint32_t>(1, job.workers.count());
-  uint64_t gpus = workers * gpus_each;
-  if (kind == v1::WorkersPerNode::GPU) {
-    workers = node.gpus / std::max<uint32_t>(1, gpus_each);
-    gpus = workers * std::max<uint32_t>(1, gpus_each);
-  } else if (kind == v1::WorkersPerNode::CPU) {
-    workers = node.cpus / cpus_each;
-    gpus = workers * gpus_each;
-  }
-  const uint64_t cpus = workers * cpus_each;
-  if (workers == 0 || cpus > node.cpus || gpus > node.gpus) return std::nullopt;
-  return Share{static_cast<uint32_t>(workers), static_cast<uint32_t>(cpus),
-               static_cast<uint32_t>(gpus)};
+  const std::optional<Share> share = ShareBesidesMemory(job, node);
+  return share.has_value() && HasMemoryFor(node, *share) ? share : std::nullopt;
 }
 
 NodeShapes::NodeShapes(const std::vector<ScheduleNode>& nodes,
                        const std::vector<HeldShare>& unkillable) {
-  std::map<std::string, std::pair<int64_t, int64_t>> lost;
-  for (const HeldShare& held : unkillable) {
-    lost[held.node].first += held.share.cpus;
-    lost[held.node].second += held.share.gpus;
-  }
+  std::multimap<std::string, Share> lost;
+  for (const HeldShare& held : unkillable) lost.emplace(held.node, held.share);
   for (const ScheduleNode& node : nodes) {
     if (!node.closed.empty()) continue;
-    const auto found = lost.find(node.name);
-    const auto [cpus, gpus] = found == lost.end() ? std::pair<int64_t, int64_t>() : found->second;
-    ++shapes_[{node.user, node.cpus, node.gpus, node.cpus - cpus, node.gpus - gpus}];
+    Room room = Room::Of(node);
+    const auto [first, last] = lost.equal_range(node.name);
+    for (auto share = first; share != last; ++share) room.Add(share->second, -1);
+    ++shapes_[{node.user, node.runs_batch_jobs, node.cpus, node.gpus, node.memory, room.cpus,
+               room.gpus, room.memory}];
   }
 }
 
@@ -591,11 +658,12 @@ size_t NodeShapes::Fitting(const ScheduleJob& job) const {
   size_t fitting = 0;
   for (const auto& [shape, count] : shapes_) {
     ScheduleNode node;
-    int64_t cpus = 0, gpus = 0;
-    std::tie(node.user, node.cpus, node.gpus, cpus, gpus) = shape;
+    Room room;
+    std::tie(node.user, node.runs_batch_jobs, node.cpus, node.gpus, node.memory, room.cpus,
+             room.gpus, room.memory) = shape;
     if (IsBarred(job, node)) continue;
     const std::optional<Share> share = ShareOf(job, node);
-    if (share.has_value() && cpus >= share->cpus && gpus >= share->gpus) fitting += count;
+    if (share.has_value() && room.Holds(*share)) fitting += count;
   }
   return fitting;
 }
@@ -659,8 +727,8 @@ std::vector<size_t> ChooseNodes(std::vector<NodeCandidate> candidates,
   if (candidates.size() < count) return {};
   std::sort(candidates.begin(), candidates.end(),
             [](const NodeCandidate& a, const NodeCandidate& b) {
-              return std::tie(a.spare_gpus, a.spare_cpus, a.node) <
-                     std::tie(b.spare_gpus, b.spare_cpus, b.node);
+              return std::tie(a.spare_gpus, a.spare_cpus, a.spare_memory, a.node) <
+                     std::tie(b.spare_gpus, b.spare_cpus, b.spare_memory, b.node);
             });
   Groups groups;
   for (const NodeCandidate& candidate : candidates) {

@@ -29,11 +29,15 @@ constexpr size_t kQueueDepth = 500;
 // The reason that is shown for jobs behind them.
 extern const char kBehindManyOthers[];
 
+// The most CPUs of one node.
+constexpr uint32_t kMaxCpusPerNode = 65536;
+
 // The resources that a job takes of one node.
 struct Share {
   uint32_t workers = 0;
   uint32_t cpus = 0;
-  uint32_t gpus = 0;  // whole GPUs
+  uint32_t gpus = 0;    // whole GPUs
+  uint64_t memory = 0;  // bytes; 0 if the job does not say how much it needs
 };
 
 struct ScheduleNode {
@@ -42,14 +46,18 @@ struct ScheduleNode {
   std::string user;
   uint32_t cpus = 0;
   uint32_t gpus = 0;
+  uint64_t memory = 0;  // bytes; 0 if it is not known, and then it is not counted
   std::map<std::string, std::string> labels;
+  // Its agent is not too old for batch jobs.
+  bool runs_batch_jobs = true;
   // Why the node takes no new work, as shown to people ("drained", "away"); empty if it does. What
   // runs on a closed node continues.
   std::string closed;
 
   friend bool operator==(const ScheduleNode& a, const ScheduleNode& b) {
-    return std::tie(a.name, a.user, a.cpus, a.gpus, a.labels, a.closed) ==
-           std::tie(b.name, b.user, b.cpus, b.gpus, b.labels, b.closed);
+    return std::tie(a.name, a.user, a.cpus, a.gpus, a.memory, a.labels, a.runs_batch_jobs,
+                    a.closed) == std::tie(b.name, b.user, b.cpus, b.gpus, b.memory, b.labels,
+                                          b.runs_batch_jobs, b.closed);
   }
   friend bool operator!=(const ScheduleNode& a, const ScheduleNode& b) { return !(a == b); }
 };
@@ -63,8 +71,8 @@ struct HeldShare {
   bool unkillable = false;
 
   friend bool operator==(const HeldShare& a, const HeldShare& b) {
-    return std::tie(a.node, a.share.cpus, a.share.gpus, a.ending, a.unkillable) ==
-           std::tie(b.node, b.share.cpus, b.share.gpus, b.ending, b.unkillable);
+    return std::tie(a.node, a.share.cpus, a.share.gpus, a.share.memory, a.ending, a.unkillable) ==
+           std::tie(b.node, b.share.cpus, b.share.gpus, b.share.memory, b.ending, b.unkillable);
   }
   friend bool operator!=(const HeldShare& a, const HeldShare& b) { return !(a == b); }
 };
@@ -78,6 +86,8 @@ struct ScheduleJob {
   uint32_t min = 1;
   uint32_t max = 1;
   uint32_t unit = 1;
+  // A batch job, which runs only where the agent knows such jobs.
+  bool batch = false;
   // Whether nodes may be added while it runs.
   bool may_grow = true;
   v1::WorkersPerNode workers;
@@ -139,7 +149,8 @@ Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<Sch
 // --- whether a job can run on a node, whatever else runs there ---
 
 // Returns what the job takes of an empty node, or nothing if the node is too small for a worker. A
-// worker takes one CPU unless the job asks for more.
+// worker takes one CPU unless the job asks for more. A job that says how much memory a worker needs
+// also takes that of its launcher (rpc/node_memory.h); any other takes none.
 std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node);
 
 // Returns the smallest number of nodes that the job runs on.
@@ -149,7 +160,7 @@ uint32_t LeastNodes(const ScheduleJob& job);
 // root's jobs, or the job could not begin there.
 bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
 
-// Returns "4 CPUs and 1 GPU".
+// Returns "4 CPUs, 1 GPU and 9 GiB of memory", without what it has none of.
 std::string ShareText(const Share& share);
 
 // Returns what a job waits for that lacks so many nodes, of which only `fitting` exist: "1 node
@@ -168,6 +179,7 @@ struct NodeCandidate {
   // What would be left free on the node.
   int64_t spare_gpus = 0;
   int64_t spare_cpus = 0;
+  int64_t spare_memory = 0;
 };
 
 enum class NodeLayout {
@@ -200,8 +212,10 @@ class NodeShapes {
   bool CanRun(const ScheduleJob& job) const;
 
  private:
-  // The user, CPUs and GPUs of a node, and how many of these CPUs and GPUs can become free.
-  using Shape = std::tuple<std::string, uint32_t, uint32_t, int64_t, int64_t>;
+  // The user of a node, whether it runs batch jobs, its CPUs, GPUs and memory, and how much of the
+  // last three can become free.
+  using Shape =
+      std::tuple<std::string, bool, uint32_t, uint32_t, uint64_t, int64_t, int64_t, int64_t>;
   // How many open nodes have each shape.
   std::map<Shape, size_t> shapes_;
 };

@@ -1,6 +1,7 @@
 // Simulates twenty mixed jobs on a cluster of 64 nodes, in many seeded histories with nodes that
-// are drained and lost. Checks that no slot is given twice, gangs are whole, jobs behind the head
-// never delay it, and no job starves. By hand: CADRE_SCHEDULE_HISTORIES=100000.
+// are drained and lost. Checks that no slot and no byte of memory is given twice, gangs are whole,
+// jobs behind the head never delay it, and no job starves. By hand:
+// CADRE_SCHEDULE_HISTORIES=100000.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -48,7 +49,19 @@ struct Ending {
 struct Free {
   int64_t cpus = 0;
   int64_t gpus = 0;
+  int64_t memory = 0;
 };
+
+// A node that does not say how much memory it has is never short of it.
+Free AllOf(const ScheduleNode& node) {
+  return {node.cpus, node.gpus, node.memory == 0 ? INT64_MAX : static_cast<int64_t>(node.memory)};
+}
+
+void Take(const Share& share, Free* free) {
+  free->cpus -= share.cpus;
+  free->gpus -= share.gpus;
+  free->memory -= static_cast<int64_t>(share.memory);
+}
 
 class History {
  public:
@@ -81,6 +94,8 @@ class History {
       node.name = absl::StrCat("n", 100 + i);
       node.cpus = i % 4 == 3 ? 8 : 16;
       node.gpus = i % 2 == 0 ? 8 : 0;
+      // Some agents do not say it.
+      if (i % 5 != 4) node.memory = uint64_t(i % 3 == 2 ? 64 : 128) << 30;
       node.labels["switch"] = absl::StrCat("s", i / 8);
       nodes_.push_back(node);
     }
@@ -107,6 +122,12 @@ class History {
       job.workers.set_kind(v1::WorkersPerNode::COUNT);
       job.workers.set_count(Draw(1, 4));
       job.resources.set_gpus_per_worker(Draw(1, 2));
+    }
+    if (Draw(0, 1) == 0) {
+      // Any node is large enough, 8 GPUs too, so that every job can run.
+      const int workers =
+          job.workers.kind() == v1::WorkersPerNode::GPU ? 8 : static_cast<int>(job.workers.count());
+      job.resources.set_memory_per_worker(uint64_t(Draw(1, 63 / workers)) << 30);
     }
     if (Draw(0, 3) == 0) job.spread_over = "switch";
     if (Draw(0, 3) == 0) job.pack = "switch";
@@ -142,12 +163,11 @@ class History {
   // ending counts as free.
   std::map<std::string, Free> FreeAt(MonoTime at) const {
     std::map<std::string, Free> free;
-    for (const ScheduleNode& node : nodes_) free[node.name] = {node.cpus, node.gpus};
+    for (const ScheduleNode& node : nodes_) free[node.name] = AllOf(node);
     for (const SimulatedJob& job : jobs_) {
       for (const HeldShare& held : job.job.held) {
         if (held.ending || job.job.ends <= at) continue;
-        free[held.node].cpus -= held.share.cpus;
-        free[held.node].gpus -= held.share.gpus;
+        Take(held.share, &free[held.node]);
       }
     }
     return free;
@@ -159,8 +179,10 @@ class History {
       const auto share = ShareOf(job, node);
       const bool has = std::any_of(job.held.begin(), job.held.end(),
                                    [&](const HeldShare& held) { return held.node == node.name; });
-      fitting += share.has_value() && node.closed.empty() && !has &&
-                 free.at(node.name).cpus >= share->cpus && free.at(node.name).gpus >= share->gpus;
+      if (!share.has_value() || !node.closed.empty() || has) continue;
+      Free left = free.at(node.name);
+      Take(*share, &left);
+      fitting += left.cpus >= 0 && left.gpus >= 0 && left.memory >= 0;
     }
     return fitting;
   }
@@ -249,14 +271,13 @@ class History {
 
   bool CheckSlots() {
     std::map<std::string, Free> free;
-    for (const ScheduleNode& node : nodes_) free[node.name] = {node.cpus, node.gpus};
+    for (const ScheduleNode& node : nodes_) free[node.name] = AllOf(node);
     for (const SimulatedJob& job : jobs_) {
       for (const HeldShare& held : job.job.held) {
         Free& left = free[held.node];
-        left.cpus -= held.share.cpus;
-        left.gpus -= held.share.gpus;
-        if (left.cpus < 0 || left.gpus < 0) {
-          return Wrong(absl::StrCat("slots of ", held.node, " are given twice"));
+        Take(held.share, &left);
+        if (left.cpus < 0 || left.gpus < 0 || left.memory < 0) {
+          return Wrong(absl::StrCat("slots or memory of ", held.node, " are given twice"));
         }
       }
     }
@@ -367,8 +388,8 @@ class History {
 };
 
 // Fault (queue): Nodes are drained and lost while twenty jobs wait and run on 64 nodes -> No slot
-// is given twice, jobs get all their nodes or none, the first in the queue is not delayed, and no
-// job starves
+// and no memory is given twice, jobs get all their nodes or none, the first in the queue is not
+// delayed, and no job starves
 TEST(ScheduleSimulationTest, TwentyMixedJobsOn64Nodes) {
   int histories = 3000;
   const char* wanted = getenv("CADRE_SCHEDULE_HISTORIES");

@@ -31,6 +31,14 @@ std::vector<ScheduleNode> Nodes(int count, uint32_t cpus = 4, uint32_t gpus = 0)
   return nodes;
 }
 
+constexpr uint64_t kGib = uint64_t{1} << 30;
+
+std::vector<ScheduleNode> NodesOfMemory(int count, uint64_t gib) {
+  std::vector<ScheduleNode> nodes = Nodes(count, 16);
+  for (ScheduleNode& node : nodes) node.memory = gib * kGib;
+  return nodes;
+}
+
 // `order` and the name agree: j1 is older than j2. The job takes whole nodes of four CPUs.
 ScheduleJob Job(uint64_t order, uint32_t min, uint32_t max = 0, int32_t priority = 0) {
   ScheduleJob job;
@@ -321,6 +329,104 @@ TEST(ScheduleTest, GpusAreGivenWholeAndCpusBesideThem) {
   EXPECT_EQ(PlaceJobs(nodes, jobs, kNow).place.back().job, "j4");
 }
 
+// Four workers and a launcher take 4 * gib_each + 1 GiB of a node.
+ScheduleJob OfMemory(ScheduleJob job, uint64_t gib_each) {
+  job.resources.set_memory_per_worker(gib_each * kGib);
+  return job;
+}
+
+// Fault (queue): Two jobs whose limits of memory together exceed that of a node are submitted ->
+// The second one waits until the first has ended
+TEST(ScheduleTest, MemoryIsGivenOnceAndAJobThatDoesNotSayTakesNone) {
+  const std::vector<ScheduleNode> nodes = NodesOfMemory(1, 64);
+  std::vector<ScheduleJob> jobs = {OfMemory(Job(1, 1), 8), OfMemory(Job(2, 1), 8)};
+  Schedule schedule = PlaceJobs(nodes, jobs, kNow);
+  EXPECT_THAT(Placements(schedule), ElementsAre("j1:n0"));
+  EXPECT_EQ(schedule.place[0].share.memory, 33 * kGib);
+  EXPECT_EQ(
+      schedule.waiting["j2"].reason,
+      "1 node with 4 CPUs and 33 GiB of memory free: 0 are (another has 12 CPUs and 31 GiB of "
+      "memory), and it is the next");
+  EXPECT_THAT(Placements(PlaceJobs(nodes, {jobs[0], OfMemory(Job(2, 1), 7), Job(3, 1)}, kNow)),
+              ElementsAre("j1:n0", "j2:n0", "j3:n0"));
+  EXPECT_THAT(Placements(PlaceJobs(NodesOfMemory(1, 0), jobs, kNow)), ElementsAre("j1:n0", "j2:n0"))
+      << "the node does not say how much it has";
+}
+
+TEST(ScheduleTest, NodesWithTooLittleMemoryAreTooSmall) {
+  std::vector<ScheduleNode> nodes = NodesOfMemory(3, 64);
+  nodes[1].memory /= 2;
+  nodes[2].cpus = 2;
+  Schedule schedule = PlaceJobs(nodes, {OfMemory(Job(1, 1), 32), Job(2, 1)}, kNow);
+  EXPECT_EQ(
+      schedule.waiting["j1"].reason,
+      "1 node with 4 CPUs and 129 GiB of memory: 0 of 3 can take it; n2 is too small (it has 2 "
+      "CPUs), 2 are too small (the largest has 64 GiB of memory)");
+  EXPECT_THAT(Placements(schedule), ElementsAre("j2:n1")) << "the impossible one delays nobody";
+  ScheduleJob whole = OfMemory(Job(1, 1), 32);
+  whole.workers.set_kind(v1::WorkersPerNode::CPU);
+  nodes.resize(1);
+  EXPECT_EQ(
+      PlaceJobs(nodes, {whole}, kNow).waiting["j1"].reason,
+      "1 node with 1 CPU and 33 GiB of memory: 0 of 1 can take it; n0 is too small (it has 64 "
+      "GiB of memory, and 16 workers there need 513 GiB)");
+}
+
+TEST(ScheduleTest, MemoryIsReservedForTheHead) {
+  const std::vector<ScheduleNode> nodes = NodesOfMemory(1, 64);
+  ScheduleJob running = Limited(OfMemory(Job(1, 1), 8), absl::Minutes(10));
+  running.held = {{"n0", Share{4, 4, 0, 33 * kGib}, false}};
+  running.ends = kNow + absl::Minutes(10);
+  const ScheduleJob head = OfMemory(Job(2, 1), 12);
+  // 64 GiB less 49 for the head leave 15.
+  const Schedule schedule =
+      PlaceJobs(nodes, {running, head, OfMemory(Job(3, 1), 4), OfMemory(Job(4, 1), 3)}, kNow);
+  EXPECT_THAT(Placements(schedule), ElementsAre("j4:n0"));
+  EXPECT_EQ(schedule.waiting.at("j2").until, kNow + absl::Minutes(10));
+  // What ends in time may have all that is free.
+  EXPECT_THAT(
+      Placements(PlaceJobs(
+          nodes, {running, head, Limited(OfMemory(Job(3, 1), 7), absl::Minutes(10))}, kNow)),
+      ElementsAre("j3:n0"));
+}
+
+TEST(ScheduleTest, AnAgentThatCameBackWithLessMemoryTakesJobsThatNeedNone) {
+  ScheduleJob running = OfMemory(Job(1, 1), 8);
+  running.held = {{"n0", Share{4, 4, 0, 33 * kGib}, false}};
+  EXPECT_THAT(Placements(PlaceJobs(NodesOfMemory(1, 16),
+                                   {running, OfMemory(Job(2, 1), 1), Job(3, 1)}, kNow)),
+              IsEmpty());
+  EXPECT_THAT(Placements(PlaceJobs(NodesOfMemory(1, 16), {running, Job(3, 1)}, kNow)),
+              ElementsAre("j3:n0"));
+}
+
+TEST(ScheduleTest, MemoryThatNoMachineHasDoesNotOverflow) {
+  std::vector<ScheduleJob> jobs;
+  for (int i = 1; i <= 4; ++i) {
+    jobs.push_back(Job(i, 1));
+    jobs.back().resources.set_memory_per_worker(UINT64_MAX);
+  }
+  EXPECT_EQ(PlaceJobs(NodesOfMemory(1, 0), jobs, kNow).place.size(), 4u);
+  EXPECT_THAT(Placements(PlaceJobs(NodesOfMemory(1, 65536), jobs, kNow)), IsEmpty());
+}
+
+TEST(ScheduleTest, OfNodesAlikeThatWithTheLeastMemoryLeftIsTaken) {
+  std::vector<ScheduleNode> nodes = NodesOfMemory(3, 64);
+  nodes[0].memory = 0;
+  nodes[2].memory /= 2;
+  EXPECT_THAT(Placements(PlaceJobs(nodes, {OfMemory(Job(1, 1), 4)}, kNow)), ElementsAre("j1:n2"));
+  EXPECT_THAT(Placements(PlaceJobs(nodes, {OfMemory(Job(1, 1), 8)}, kNow)), ElementsAre("j1:n1"));
+}
+
+TEST(NodeShapesTest, MemoryOfANodeAndWhatOfItStaysTakenAreCounted) {
+  const ScheduleJob job = OfMemory(Job(1, 2), 8);
+  EXPECT_EQ(NodeShapes(NodesOfMemory(3, 33), {}).Fitting(job), 3u);
+  EXPECT_EQ(NodeShapes(NodesOfMemory(3, 32), {}).Fitting(job), 0u);
+  const HeldShare held = {"n1", Share{1, 1, 0, 2 * kGib}, true, true};
+  EXPECT_EQ(NodeShapes(NodesOfMemory(3, 34), {held}).Fitting(job), 2u);
+  EXPECT_EQ(NodeShapes(NodesOfMemory(3, 0), {held}).Fitting(job), 3u);
+}
+
 TEST(ScheduleTest, ShareOfANode) {
   ScheduleJob job = Job(1, 1);
   const ScheduleNode node = Nodes(1, 16, 4)[0];
@@ -336,6 +442,9 @@ TEST(ScheduleTest, ShareOfANode) {
   EXPECT_EQ(ShareOf(job, Nodes(1, 16)[0])->workers, 5u);
   job.workers.set_kind(v1::WorkersPerNode::COUNT);
   EXPECT_FALSE(ShareOf(job, Nodes(1, 11)[0]).has_value());  // 4 x 3
+  EXPECT_EQ(ShareText(Share{2, 4, 0, 0}), "4 CPUs");
+  EXPECT_EQ(ShareText(Share{2, 4, 1, 0}), "4 CPUs and 1 GPU");
+  EXPECT_EQ(ShareText(Share{2, 4, 1, 9 * kGib}), "4 CPUs, 1 GPU and 9 GiB of memory");
 }
 
 TEST(ScheduleTest, SpreadsAndPacksByLabel) {

@@ -77,9 +77,46 @@ TEST_F(ClusterTest, ACancelledJobLeavesTheQueueAndAnEndedOneItsNodes) {
   EXPECT_THAT(Orders(Step(3, JobCancelled{"k", "no need", 0})), IsEmpty());
   EXPECT_EQ(PhaseOf("k"), v1::CANCELLED_PHASE);
   EXPECT_THAT(Orders(Step(4, JobCancelled{"j", "no need", 0})), ElementsAre("stop 1"));
-  EXPECT_EQ(core_->MaySubmit(Spec("j", 1), "alice").code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(Ended(5, 1, 1), ElementsAre("start 2 l on n0"));
-  EXPECT_TRUE(core_->MaySubmit(Spec("j", 1), "alice").ok());
+}
+
+// Fault (queue): A job is submitted whose name another job has -> Both have an id, and the name means
+// the newest
+TEST_F(ClusterTest, AJobIsFoundByItsIdAndTheNewestByItsName) {
+  const auto any = [](absl::string_view) { return true; };
+  Join(1, 1, "n0");
+  EXPECT_THAT(Submit(2, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+  Submit(3, Spec("j", 1));
+  EXPECT_EQ(core_->NameOf("j", any), "j-2");
+  EXPECT_EQ(core_->NameOf("1", any), "j");
+  EXPECT_EQ(core_->NameOf("3", any), "3");
+  Orders(Step(4, JobCancelled{"j", "", 0}));
+  // Its launcher still runs under this name.
+  Submit(5, Spec("j", 1));
+  EXPECT_EQ(core_->NameOf("3", any), "j-3");
+  EXPECT_THAT(Ended(6, 1, 1), ElementsAre("start 2 j-2 on n0"));
+  Submit(7, Spec("j", 1));
+  EXPECT_EQ(core_->NameOf("1", any), "j-1");
+  EXPECT_EQ(core_->NameOf("4", any), "j");
+  Core again(CoreConfig{});
+  for (const v1::Record& record : core_->Snapshot()) again.Apply(record);
+  EXPECT_EQ(again.NameOf("j", any), "j");
+  EXPECT_EQ(again.NameOf("2", any), "j-2");
+  EXPECT_EQ(again.Status(Second(8), "j-1")->submitted_name(), "j");
+}
+
+TEST_F(ClusterTest, AJobSaysWhenItWasSubmittedBeganAndEnded) {
+  Submit(1, Spec("j", 1));
+  EXPECT_EQ(core_->Status(Second(2), "j")->submitted_unix_ms(), 1000);
+  EXPECT_EQ(core_->Status(Second(2), "j")->began_unix_ms(), 0);
+  Join(3, 1, "n0");
+  EXPECT_EQ(core_->Status(Second(3), "j")->began_unix_ms(), 3000);
+  Orders(Step(4, JobCancelled{"j", "", 0}));
+  EXPECT_EQ(core_->Status(Second(5), "j")->ended_unix_ms(), 4000);
+  v1::JobSpec limited = Spec("k", 1);
+  limited.mutable_timeouts()->mutable_total()->set_seconds(60);
+  Submit(6, limited);
+  EXPECT_EQ(core_->Status(Second(6), "k")->limit_us(), 60'000'000);
 }
 
 TEST_F(ClusterTest, TheQueueSurvivesTheServerAndSoDoesWhatWasPlaced) {
@@ -323,64 +360,90 @@ TEST_F(ClusterTest, LogsAreOfOneRunAndComeToAnEndWithTheLastPart) {
   source = core_->FindLog(request);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_TRUE(source->ended);
-  // A new submission of the same name is another run.
+  // After a new submission of the same name it has another name, but its files stay where they are.
+  const std::string run = core_->Status(Second(7), "j")->run();
   Submit(7, Spec("j", 1));
-  const absl::Status status = core_->FindLog(request).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("was submitted again"));
+  request.set_job("j-1");
+  source = core_->FindLog(request);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->read.job(), "j");
+  EXPECT_EQ(source->read.run(), run);
+  request.set_job("j");
+  request.set_run(run);
+  EXPECT_THAT(std::string(core_->FindLog(request).status().message()),
+              HasSubstr("was submitted again"));
 }
 
 TEST_F(ClusterTest, TheSameSubmissionAgainIsKnown) {
   Orders(Step(1, JobSubmitted{Spec("j", 1), "alice", "request-1"}));
-  EXPECT_TRUE(core_->WasSubmitted("j", "request-1"));
-  EXPECT_FALSE(core_->WasSubmitted("j", "request-2"));
-  EXPECT_FALSE(core_->WasSubmitted("j", ""));
-  EXPECT_FALSE(core_->WasSubmitted("k", "request-1"));
+  EXPECT_TRUE(core_->SubmittedAs("j", "request-1") != nullptr);
+  EXPECT_EQ(core_->SubmittedAs("j", "request-2"), nullptr);
+  EXPECT_EQ(core_->SubmittedAs("j", ""), nullptr);
+  EXPECT_EQ(core_->SubmittedAs("k", "request-1"), nullptr);
   // The same holds once the job has ended, and after a restart of the server.
   Orders(Step(2, JobCancelled{"j", "", 0}));
   RestartServer();
-  EXPECT_TRUE(core_->WasSubmitted("j", "request-1"));
+  EXPECT_TRUE(core_->SubmittedAs("j", "request-1") != nullptr);
   Core again(CoreConfig{});
   for (const v1::Record& record : core_->Snapshot()) again.Apply(record);
-  EXPECT_TRUE(again.WasSubmitted("j", "request-1"));
+  EXPECT_TRUE(again.SubmittedAs("j", "request-1") != nullptr);
 }
 
-TEST_F(ClusterTest, WhoseANameIsAndSinceWhen) {
+TEST_F(ClusterTest, ALauncherOfAPersonMayNotTakeASubmittedJobsName) {
   Submit(1, Spec("j", 1));
-  const auto refused = [&] {
-    const absl::Status status = core_->RefuseName("j");
-    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-    return std::string(status.message());
+  const auto refusal = [&](int at) {
+    const Effects effects = Step(
+        at, NodeMessageReceived{StreamId{11}, LauncherJoin(11, Spec("j", 1), 0, "elsewhere")});
+    Orders(effects);
+    return effects.send.at(0).message.rejected().message();
   };
-  EXPECT_EQ(refused(), "job j is alice's: it has not ended (queued); take another name");
-  Orders(Step(2, JobCancelled{"j", "", 0}));
-  EXPECT_EQ(
-      refused(),
-      "job j is alice's: it ended before it ran, and its name stays reserved; take another name");
-  Join(3, 1, "n0");
-  Submit(4, Spec("j", 1));
-  JoinJob(5, 10, Spec("j", 1), 1, "n0");
-  Orders(Step(6, JobCancelled{"j", "", 0}));
-  v1::NodeMessage stopped;
-  stopped.set_job("j");
-  stopped.set_incarnation(10);
-  stopped.set_generation(1);
-  stopped.mutable_node_stopped();
-  Orders(Step(7, NodeMessageReceived{StreamId{10}, stopped}));
-  ASSERT_EQ(PhaseOf("j"), v1::CANCELLED_PHASE);
-  EXPECT_EQ(
-      refused(),
-      "job j is alice's: it ran until 1970-01-01 00:00:07 UTC and its name stays reserved; take "
-      "another name");
-  // Nor may a launcher that a person starts by hand take the name.
-  Orders(Step(8, StreamClosed{StreamId{10}}));
-  Ended(8, 1, 1);
-  const Effects effects =
-      Step(9, NodeMessageReceived{StreamId{11}, LauncherJoin(11, Spec("j", 1), 0, "elsewhere")});
-  Orders(effects);
-  EXPECT_EQ(effects.send.at(0).message.rejected().message(),
-            "job j was submitted to the cluster by alice; give this one another name");
+  EXPECT_THAT(refusal(2), HasSubstr("the cluster chooses its nodes; give this one another name"));
+  Orders(Step(3, StreamClosed{StreamId{11}}));
+  Orders(Step(3, JobCancelled{"j", "", 0}));
+  EXPECT_EQ(refusal(4), "job j was submitted to the cluster by alice; give this one another name");
   EXPECT_EQ(PhaseOf("j"), v1::CANCELLED_PHASE);
+}
+
+TEST_F(ClusterTest, MemoryIsCountedOnceANodesAgentSaysHowMuchItHas) {
+  constexpr uint64_t kGib = uint64_t{1} << 30;
+  const auto spec = [&](const std::string& name) {
+    v1::JobSpec made = Spec(name, 1);
+    made.mutable_workers_per_node()->set_count(1);
+    made.mutable_resources()->set_memory_per_worker(8 * kGib);
+    return made;
+  };
+  // Its agent is of an earlier version.
+  Join(1, 1, "n0");
+  EXPECT_THAT(Submit(2, spec("j")), ElementsAre("start 1 j on n0"));
+  EXPECT_THAT(Submit(3, spec("k")), ElementsAre("start 2 k on n0"));
+  Orders(Step(4, StreamClosed{StreamId{1}}));
+  Join(5, 2, "n0", {1, 2}, 16 * kGib);
+  Submit(6, spec("l"));
+  const auto waits = HasSubstr(
+      "1 node with 1 CPU and 9 GiB of memory free: 0 are (another has 2 CPUs and 0 GiB of memory)");
+  EXPECT_THAT(core_->Status(Second(6), "l")->waiting_for(), waits);
+  RestartServer();
+  Join(7, 3, "n0", {1, 2}, 16 * kGib);
+  EXPECT_THAT(core_->Status(Second(7), "l")->waiting_for(), waits);
+  const v1::ClusterNodeStatus node = core_->ClusterNodes().at(0);
+  EXPECT_EQ(node.memory(), 16 * kGib);
+  EXPECT_EQ(node.parts(0).memory(), 9 * kGib);
+  Orders(Step(8, JobCancelled{"j", "", 0}));
+  EXPECT_THAT(Ended(8, 3, 1), IsEmpty());
+  Orders(Step(9, JobCancelled{"k", "", 0}));
+  EXPECT_THAT(Ended(9, 3, 2), ElementsAre("start 3 l on n0"));
+}
+
+TEST_F(ClusterTest, AJobThatNeedsMoreMemoryThanAnyNodeHasKeepsNobodyWaiting) {
+  Join(1, 1, "n0", {}, uint64_t{16} << 30);
+  v1::JobSpec large = Spec("j", 1);
+  large.mutable_resources()->set_memory_per_worker(uint64_t{4} << 30);
+  EXPECT_THAT(Submit(2, large), IsEmpty());
+  EXPECT_THAT(
+      *core_->Explain(Second(2), "j"),
+      HasSubstr("1 node with 4 CPUs and 17 GiB of memory: 0 of 1 can take it; n0 is too small "
+                "(it has 16 GiB of memory)"));
+  EXPECT_THAT(Submit(3, Spec("k", 1)), ElementsAre("start 1 k on n0"));
 }
 
 TEST_F(ClusterTest, ANodesNameFollowsOneRule) {

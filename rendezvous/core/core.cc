@@ -4,11 +4,14 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/cluster/launcher_check.h"
+#include "rendezvous/cluster/steps.h"
 #include "rendezvous/core/join_checks.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/apply.h"
@@ -81,7 +84,7 @@ void Core::Dispatch(const Event& event) {
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
     jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal, cancelled->cause);
   } else if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
-    jobs_.Submit(*submitted->spec, submitted->user, submitted->request_id);
+    jobs_.Submit(*submitted->spec, submitted->user, submitted->request_id, submitted->within);
   } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {
     cluster_.Drain(drained->node, drained->drained, drained->reason);
   } else if (const auto* save = std::get_if<cadre::CanSave>(&event)) {
@@ -145,19 +148,24 @@ void Core::SetCanSave(bool can) {
 }
 
 void Core::ProcessPending() {
-  for (const cluster::JobEvent& news : cluster_.TakeJobEvents()) {
-    if (const auto* granted = std::get_if<cluster::Granted>(&news)) {
-      jobs_.OnNodeGranted(granted->job);
-    } else if (const auto* ended = std::get_if<cluster::LauncherEnded>(&news)) {
-      jobs_.OnLauncherEnded(ended->job, ended->node, ended->how);
-    } else if (const auto* cannot = std::get_if<cluster::CannotBegin>(&news)) {
-      jobs_.OnCannotBegin(cannot->job, cannot->why, cannot->try_later);
+  // What jobs have to say may concern other jobs: steps end with their batch jobs.
+  do {
+    for (const cluster::JobEvent& news : cluster_.TakeJobEvents()) {
+      if (const auto* granted = std::get_if<cluster::Granted>(&news)) {
+        jobs_.OnNodeGranted(granted->job);
+      } else if (const auto* ended = std::get_if<cluster::LauncherEnded>(&news)) {
+        jobs_.OnLauncherEnded(ended->job, ended->node, ended->how);
+      } else if (const auto* cannot = std::get_if<cluster::CannotBegin>(&news)) {
+        jobs_.OnCannotBegin(cannot->job, cannot->why, cannot->try_later);
+      } else if (const auto* over = std::get_if<cluster::StepIsOver>(&news)) {
+        jobs_.Cancel(over->step, over->why, 0, v1::CANCELLED);
+      }
     }
-  }
-  const job::ClusterEvents news = jobs_.TakeClusterEvents();
-  for (const std::string& job : news.changed) cluster_.JobChanged(job);
-  for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
-  for (const std::string& job : news.gives_back) cluster_.GiveBack(job);
+    const job::ClusterEvents news = jobs_.TakeClusterEvents();
+    for (const std::string& job : news.changed) cluster_.JobChanged(job);
+    for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
+    for (const std::string& job : news.gives_back) cluster_.GiveBack(job);
+  } while (cluster_.HasJobEvents());
 }
 
 Effects Core::Finish() {
@@ -187,7 +195,12 @@ MonoTime Core::NextDeadline() const {
 
 void Core::Apply(const v1::Record& record) {
   const std::string dropped = state::Apply(record, &state_);
-  if (record.has_job_created()) jobs_.Add(record.job());
+  if (record.has_job_created()) {
+    if (!record.job_created().ended_kept_as().empty()) {
+      jobs_.Add(record.job_created().ended_kept_as());
+    }
+    jobs_.Add(record.job());
+  }
   for (const saved::WholeJob& job : record.snapshot().jobs()) jobs_.Add(job.job().spec().name());
   if (!dropped.empty()) jobs_.Remove(dropped);
 }
@@ -247,16 +260,50 @@ std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   return statuses;
 }
 
-absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
-  return jobs_.MaySubmit(spec, user);
+absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user,
+                             absl::string_view within) const {
+  RETURN_IF_ERROR(jobs_.MaySubmit(spec, user));
+  return within.empty() ? absl::OkStatus() : cluster::CheckStep(spec, user, within, state_);
 }
 
-absl::Status Core::RefuseName(const std::string& name) const { return jobs_.RefuseName(name); }
+const std::string* Core::SubmittedAs(const std::string& name, absl::string_view request_id) const {
+  const auto ids = state_.by_submitted_name.find(name);
+  if (ids == state_.by_submitted_name.end() || request_id.empty()) return nullptr;
+  for (const uint64_t id : ids->second) {
+    const state::Job& job = state_.jobs.at(state_.by_id.at(id));
+    if (job.saved.submission().request_id() == request_id) return &job.name();
+  }
+  return nullptr;
+}
 
-bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) const {
-  const auto found = state_.jobs.find(name);
-  return found != state_.jobs.end() && !request_id.empty() &&
-         found->second.saved.submission().request_id() == request_id;
+const std::string* Core::LastSubmitted() const {
+  const auto job = state_.by_id.find(state_.counters.submitted());
+  return job == state_.by_id.end() ? nullptr : &job->second;
+}
+
+std::string Core::NameOf(const std::string& text,
+                         const std::function<bool(absl::string_view)>& prefers) const {
+  const std::pair<std::string, std::string> id = absl::StrSplit(text, absl::MaxSplits('.', 1));
+  uint64_t number = 0;
+  if (absl::SimpleAtoi(id.first, &number)) {
+    auto job = state_.by_id.find(number);
+    if (job != state_.by_id.end() && id.second.empty()) return job->second;
+    // The steps of a job have been submitted after it.
+    for (uint32_t step = 0; absl::SimpleAtoi(id.second, &step) && job != state_.by_id.end();
+         ++job) {
+      const saved::Submission& submission = state_.jobs.at(job->second).saved.submission();
+      if (submission.step_of() == number && submission.step() == step) return job->second;
+    }
+  }
+  const auto ids = state_.by_submitted_name.find(text);
+  if (ids == state_.by_submitted_name.end()) return text;
+  const auto brought = state_.jobs.find(text);
+  const bool is_brought = brought != state_.jobs.end() && brought->second.id() == 0;
+  if (is_brought && prefers(brought->second.owner())) return text;
+  const auto preferred = std::find_if(ids->second.rbegin(), ids->second.rend(), [&](uint64_t id) {
+    return prefers(state_.jobs.at(state_.by_id.at(id)).owner());
+  });
+  return state_.by_id.at(preferred == ids->second.rend() ? *ids->second.rbegin() : *preferred);
 }
 
 const std::string* Core::OwnerOf(const std::string& job) const {
@@ -296,7 +343,7 @@ absl::Status Core::CheckInvariants() const {
   if (closing_.size() > kMaxClosingStreams) return absl::InternalError("too many closing streams");
   if (state_.ended_jobs.size() > state::kMaxEndedJobs)
     return absl::InternalError("too many ended jobs");
-  return absl::OkStatus();
+  return cluster::CheckStepAllocations(state_);
 }
 
 }  // namespace cadre

@@ -15,6 +15,7 @@
 #define CADRE_RENDEZVOUS_CORE_CORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -71,14 +72,23 @@ class Core {
   // Returns how busy the job's nodes are and were. NOT_FOUND if there is no such job.
   absl::StatusOr<v1::JobUsage> Usage(absl::string_view job) const;
 
-  // Returns OK if a JobSubmitted would be accepted, or INVALID_ARGUMENT, ALREADY_EXISTS,
-  // FAILED_PRECONDITION or RESOURCE_EXHAUSTED.
-  absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
-  // Returns ALREADY_EXISTS, with the reason, if a job has this name, even an ended one: only its
-  // owner may reuse the name. The caller has checked that the user is another one.
-  absl::Status RefuseName(const std::string& name) const;
-  // Whether the submission with this request id created the job, which may have ended since.
-  bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
+  // Returns OK if a JobSubmitted would be accepted, or INVALID_ARGUMENT, FAILED_PRECONDITION or
+  // RESOURCE_EXHAUSTED.
+  // `within`: the id of the batch job of which the job is a step; empty: it is none. Then also
+  // NOT_FOUND and PERMISSION_DENIED (cluster::CheckStep).
+  absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user,
+                         absl::string_view within = "") const;
+  // Returns the name of the job that this submission has created, which may have ended since; null
+  // if there is none. `name` is the one that it was submitted with.
+  const std::string* SubmittedAs(const std::string& name, absl::string_view request_id) const;
+  // Returns the name of the job that was submitted last; null if it was dropped since, or there is
+  // none.
+  const std::string* LastSubmitted() const;
+  // Returns the name of the job that a user means: by a job's id, a step's ("57.0"), or the newest of the jobs that were
+  // submitted with this name. Those with an owner whom `prefers` accepts come before all others.
+  // Returns the text itself if there is no such job.
+  std::string NameOf(const std::string& text,
+                     const std::function<bool(absl::string_view owner)>& prefers) const;
   // Returns the owner of a job, empty for the administrators; null if there is no such job.
   const std::string* OwnerOf(const std::string& job) const;
   // Returns the cluster's nodes, sorted by name.

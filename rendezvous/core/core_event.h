@@ -46,10 +46,11 @@ struct JobCancelled {
 
 // A user submits a job to the cluster's queue. The caller has checked Core::MaySubmit().
 struct JobSubmitted {
-  JobSubmitted(v1::JobSpec spec, std::string user, std::string request_id)
+  JobSubmitted(v1::JobSpec spec, std::string user, std::string request_id, std::string within = "")
       : spec(std::make_shared<const v1::JobSpec>(std::move(spec))),
         user(std::move(user)),
-        request_id(std::move(request_id)) {}
+        request_id(std::move(request_id)),
+        within(std::move(within)) {}
 
   // Shared rather than inline, because every Event would be four times as large.
   std::shared_ptr<const v1::JobSpec> spec;
@@ -57,6 +58,8 @@ struct JobSubmitted {
   // The id of this submission from the client, by which a repetition is recognized; empty if it
   // gave none.
   std::string request_id;
+  // The id of the batch job of which the job is a step; empty: it is none.
+  std::string within;
 };
 
 // A user drains a node of the cluster, so that it gets no new work, or ends that.

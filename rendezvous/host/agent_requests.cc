@@ -22,9 +22,9 @@ absl::StatusOr<uint64_t> LogReads::Add(StreamId stream, bool ended, MonoTime now
   });
   if (static_cast<size_t>(own) >= kLogReadsOfUserMax) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("user ", owner, " has ", own,
-                     " logs that are being read, which is the limit (logs of a user); try again "
-                     "when some have been"));
+        absl::StrCat(own, " logs of user ", owner,
+                     "'s jobs are being read, which is the limit (logs of a user); try again when "
+                     "some of these reads have ended"));
   }
   if (reads_.size() >= kLogReadsMax) {
     return absl::ResourceExhaustedError("too many reads of logs wait for answers; try again later");

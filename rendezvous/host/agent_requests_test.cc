@@ -86,8 +86,8 @@ TEST_F(LogReadsTest, OneUsersReadsLeaveOthersTheirPlaces) {
   };
   for (size_t i = 0; i < kLogReadsOfUserMax; ++i) EXPECT_OK(add("ann"));
   EXPECT_EQ(add("ann").message(),
-            "user ann has 64 logs that are being read, which is the limit (logs of a user); try "
-            "again when some have been");
+            "64 logs of user ann's jobs are being read, which is the limit (logs of a user); try "
+            "again when some of these reads have ended");
   EXPECT_OK(add("bob"));
 }
 

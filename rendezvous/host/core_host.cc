@@ -101,6 +101,10 @@ void CoreHost::ReportCanSave() {
 
 void CoreHost::CommitAll() { commits_.Commit(MonoNow()); }
 
+std::string CoreHost::NameOf(const std::string& job, const OwnerCheck& may) const {
+  return core_.NameOf(job, [&](absl::string_view owner) { return !may || may(owner).ok(); });
+}
+
 absl::StatusOr<v1::JobStatus> CoreHost::Status(const std::string& job) {
   const MonoTime now = MonoNow();
   absl::StatusOr<v1::JobStatus> status = core_.Status(now, job);
@@ -154,6 +158,7 @@ void CoreHost::Step(const Event& event) {
   for (const v1::Record& record : effects.append) {
     counters_.Count(record);
     MarkJobChanged(now, record.job());
+    MarkJobChanged(now, record.job_created().ended_kept_as());
   }
   commits_.Add(now, std::move(effects));
 }
@@ -232,14 +237,20 @@ void CoreHost::Log(const std::string& line) const {
 absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
                                                const OwnerCheck& may) {
   const std::string& name = submitted.spec->name();
-  if (!MayUse(name, may).ok()) return core_.RefuseName(name);
-  bool taken = core_.WasSubmitted(name, submitted.request_id);
-  const absl::Status good =
-      taken ? absl::OkStatus() : core_.MaySubmit(*submitted.spec, submitted.user);
-  if (!good.ok()) return good;
-  const absl::Status saved = taken ? commits_.save_error() : StepAndSave(submitted, &taken);
+  const std::string* job = core_.SubmittedAs(name, submitted.request_id);
+  bool taken = job != nullptr;
+  absl::Status saved = commits_.save_error();
+  if (taken) {
+    const absl::Status allowed = MayUse(*job, may);
+    if (!allowed.ok()) return allowed;
+  } else {
+    const absl::Status good = core_.MaySubmit(*submitted.spec, submitted.user, submitted.within);
+    if (!good.ok()) return good;
+    saved = StepAndSave(submitted, &taken);
+    if (taken) job = core_.LastSubmitted();
+  }
   // After the step, so that the status does not show more time left than there is.
-  if (saved.ok()) return Status(name);
+  if (saved.ok()) return Status(*job);
   if (!taken) {
     return absl::Status(saved.code(),
                         absl::StrCat("job ", name, " was not accepted: ", saved.message()));
@@ -253,8 +264,9 @@ absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
           name, "' shows whether it was"));
 }
 
-absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
-                                               const OwnerCheck& may) {
+absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& asked, const OwnerCheck& may) {
+  JobCancelled cancelled = asked;
+  cancelled.job = NameOf(asked.job, may);
   const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), cancelled.job);
   if (!before.ok()) return before.status();
   const absl::Status allowed = MayUse(cancelled.job, may);
@@ -294,8 +306,9 @@ std::string CoreHost::OwnerOf(const std::string& job) const {
   return owner == nullptr ? "" : *owner;
 }
 
-void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
+void CoreHost::ReadLog(v1::ReadLogRequest request, const LogReads::Done& done,
                        const OwnerCheck& may) {
+  request.set_job(NameOf(request.job(), may));
   const absl::Status allowed = MayUse(request.job(), may);
   if (!allowed.ok()) return done(allowed);
   absl::StatusOr<Core::LogSource> source = core_.FindLog(request);
@@ -315,8 +328,9 @@ void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& 
   Send(source->stream, std::move(message));
 }
 
-void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackRequests::Done& done,
+void CoreHost::GetStacks(v1::GetStacksRequest request, const StackRequests::Done& done,
                          const OwnerCheck& may) {
+  request.set_job(NameOf(request.job(), may));
   const absl::Status allowed = MayUse(request.job(), may);
   if (!allowed.ok()) return done(allowed);
   const absl::StatusOr<StackSources> sources = core_.FindStacks(request);

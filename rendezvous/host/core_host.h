@@ -64,6 +64,9 @@ class CoreHost {
   // call CommitAll first.
   void CommitAll();
   const Core& core() const { return core_; }
+  // Returns the name of the job that a user means by an id or a name; the text itself if there is
+  // none. Jobs that the caller may use come before others of the same name.
+  std::string NameOf(const std::string& job, const OwnerCheck& may) const;
   // NOT_FOUND: there is no such job.
   absl::StatusOr<v1::JobStatus> Status(const std::string& job);
   // All jobs, by name. A list of many jobs takes long to make, so it is cached for some time
@@ -80,10 +83,9 @@ class CoreHost {
   absl::StatusOr<v1::JobStatus> Cancel(const JobCancelled& cancelled, const OwnerCheck& may);
   absl::StatusOr<std::vector<v1::ClusterNodeStatus>> Drain(const NodeDrained& drained);
   // Logs are no part of the state, so reads of them bypass the core.
-  void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
-               const OwnerCheck& may);
+  void ReadLog(v1::ReadLogRequest request, const LogReads::Done& done, const OwnerCheck& may);
   // The same holds for stacks.
-  void GetStacks(const v1::GetStacksRequest& request, const StackRequests::Done& done,
+  void GetStacks(v1::GetStacksRequest request, const StackRequests::Done& done,
                  const OwnerCheck& may);
 
  private:

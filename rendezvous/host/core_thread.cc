@@ -205,14 +205,16 @@ void CoreThread::DropCall(CallId call) {
   if (state_->registry.TakeCall(call)) state_->Enqueue(StoreCallDropped{call});
 }
 
-void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
-  state_->Ask(std::move(done),
-              [host = &state_->host, job = std::string(job)] { return host->Status(job); });
+void CoreThread::AskStatus(absl::string_view job, StatusDone done, OwnerCheck may) {
+  state_->Ask(std::move(done), [host = &state_->host, job = std::string(job), may = std::move(may)] {
+    return host->Status(host->NameOf(job, may));
+  });
 }
 
-void CoreThread::AskUsage(absl::string_view job, UsageDone done) {
-  state_->Ask(std::move(done),
-              [host = &state_->host, job = std::string(job)] { return host->core().Usage(job); });
+void CoreThread::AskUsage(absl::string_view job, UsageDone done, OwnerCheck may) {
+  state_->Ask(std::move(done), [host = &state_->host, job = std::string(job), may = std::move(may)] {
+    return host->core().Usage(host->NameOf(job, may));
+  });
 }
 
 void CoreThread::AskAllStatuses(AllStatusesDone done) {
@@ -250,7 +252,7 @@ void CoreThread::AskCancel(const JobCancelled& cancelled, StatusDone done, Owner
 }
 
 void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may) {
-  JobSubmitted submitted{request.spec(), request.user(), request.request_id()};
+  JobSubmitted submitted{request.spec(), request.user(), request.request_id(), request.within()};
   state_->Ask(std::move(done), [host = &state_->host, submitted = std::move(submitted),
                                 may = std::move(may)] { return host->Submit(submitted, may); });
 }

@@ -81,11 +81,12 @@ class CoreThread {
   void DropCall(CallId call);
 
   // `done` is called once, on the core thread. Errors: NOT_FOUND (no such job); for a cancellation
-  // also FAILED_PRECONDITION (the job has ended).
+  // also FAILED_PRECONDITION (the job has ended). `job` is an id or a name; of several jobs with
+  // this name it means the newest one, or the newest of those that the caller may use (`may`).
   using StatusDone = std::function<void(absl::StatusOr<v1::JobStatus>)>;
-  void AskStatus(absl::string_view job, StatusDone done);
+  void AskStatus(absl::string_view job, StatusDone done, OwnerCheck may = nullptr);
   using UsageDone = std::function<void(absl::StatusOr<v1::JobUsage>)>;
-  void AskUsage(absl::string_view job, UsageDone done);
+  void AskUsage(absl::string_view job, UsageDone done, OwnerCheck may = nullptr);
   using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
   void AskAllStatuses(AllStatusesDone done);
   // The same as a shared list, for callers that convert it to an answer on another thread.
@@ -98,9 +99,8 @@ class CoreThread {
   void AskView(ViewDone done);
   void AskCancel(const JobCancelled& cancelled, StatusDone done, OwnerCheck may = nullptr);
 
-  // Errors: those of Core::MaySubmit and, if the caller may not use the job that has the name, of
-  // Core::RefuseName; or why the state cannot be saved, with a message that tells whether the job
-  // may have been accepted nevertheless.
+  // Errors: those of Core::MaySubmit; or why the state cannot be saved, with a message that tells
+  // whether the job may have been accepted nevertheless.
   void AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may = nullptr);
   using NodesDone = std::function<void(absl::StatusOr<std::vector<v1::ClusterNodeStatus>>)>;
   void AskNodes(NodesDone done);

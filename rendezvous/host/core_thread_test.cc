@@ -909,19 +909,26 @@ class SubmissionTest : public ::testing::Test {
   std::unique_ptr<CoreThread> core_;
 };
 
-TEST_F(SubmissionTest, WhoMayNotUseAJobDoesNotGetItsName) {
+// Fault (access): A user repeats another user's submission, whose number became known -> It is
+// refused, and tells nothing of the job
+TEST_F(SubmissionTest, ARepeatedSubmissionIsAnsweredToTheOwnerAlone) {
   SetRoom(true);
   const auto none_of_anns = [](absl::string_view owner) {
     return owner == "ann" ? absl::PermissionDeniedError("it is ann's") : absl::OkStatus();
   };
-  ASSERT_OK(Submit("job", "1", none_of_anns));
-  EXPECT_THAT(
-      Submit("job", "2", none_of_anns),
-      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("job job is ann's: it has not")));
-  ASSERT_OK(core_->Cancel("job", "", 0));
-  EXPECT_THAT(Submit("job", "3", none_of_anns),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("its name stays reserved")));
-  EXPECT_OK(Submit("job", "4"));
+  ASSERT_OK(Submit("job", "1"));
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_THAT(Submit("job", "1", none_of_anns), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_EQ(core_->AllStatuses()->size(), 1u);
+}
+
+TEST_F(SubmissionTest, JobsMayHaveOneName_AndANumberOfTheSubmissionIsNotNeeded) {
+  SetRoom(true);
+  ASSERT_OK(Submit("job", ""));
+  ASSERT_OK(Submit("job", ""));
+  EXPECT_EQ(core_->Status("1")->name(), "job");
+  EXPECT_EQ(core_->Status("2")->name(), "job-2");
+  EXPECT_EQ(core_->Status("job")->submission(), 2u);
 }
 
 // Fault (queue): A job is submitted while the server cannot save, or its answer is lost -> The

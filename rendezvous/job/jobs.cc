@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
@@ -94,9 +96,14 @@ void Jobs::With(const std::string& name, Action action) {
   Entry& entry = found->second;
   const JobView view = entry.job.view();
   const bool had_ended = state::HasEnded(view.job.phase());
+  const uint32_t restarts = view.job.saved.restarts().all();
   action(entry.job);
-  if (!had_ended && state::HasEnded(view.job.phase()) && !view.job.user().empty())
-    cluster_events_.changed.push_back(name);
+  const bool ends = !had_ended && state::HasEnded(view.job.phase());
+  // The steps of a batch job end with its script's run, and a step may lack a node for the next.
+  const bool begins_again =
+      view.job.saved.restarts().all() != restarts &&
+      (view.job.saved.spec().has_batch() || view.job.saved.submission().step_of() != 0);
+  if ((ends || begins_again) && !view.job.user().empty()) cluster_events_.changed.push_back(name);
   if (view.volatile_state.dirty) dirty_.insert(name);
   SetTimer(name, view.volatile_state.connections.NextTimer(), &entry.lease, &leases_);
   SetTimer(name, view.volatile_state.deadline, &entry.deadline, &deadlines_);
@@ -222,12 +229,55 @@ void Jobs::Create(saved::Job job) {
   times->set_created_us(context_.now.micros());
   times->set_gathering_us(context_.now.micros());
   times->set_last_join_us(context_.now.micros());
+  if (job.submission().order() != 0) times->set_submitted_us(context_.now.micros());
   const std::string name = job.spec().name();
+  const std::string ended_kept_as = EndedKeptAs(name);
   v1::Record record;
   record.set_job(name);
   *record.mutable_job_created()->mutable_job() = std::move(job);
+  record.mutable_job_created()->set_ended_kept_as(ended_kept_as);
   context_.out.Commit(std::move(record));
+  if (!ended_kept_as.empty()) Add(ended_kept_as);
   Add(name);
+}
+
+const state::Job* Jobs::FindById(absl::string_view text) const {
+  uint64_t id = 0;
+  if (!absl::SimpleAtoi(text, &id)) return nullptr;
+  const auto name = context_.state.by_id.find(id);
+  return name == context_.state.by_id.end() ? nullptr : &Find(name->second)->view().job;
+}
+
+std::string Jobs::NameWithId(absl::string_view name, uint64_t id) const {
+  std::string numbered(name);
+  do {
+    const std::string suffix = absl::StrCat("-", id);
+    numbered.resize(std::min(numbered.size(), state::kMaxJobNameBytes - suffix.size()));
+    numbered += suffix;
+  } while (Find(numbered) != nullptr);
+  return numbered;
+}
+
+std::string Jobs::EndedKeptAs(const std::string& name) const {
+  const Job* ended = Find(name);
+  if (ended == nullptr || ended->view().job.id() == 0) return "";
+  CADRE_CHECK(state::HasEnded(ended->view().job.phase()), "job ", name, " has not ended");
+  return NameWithId(ended->view().job.submitted_name(), ended->view().job.id());
+}
+
+bool Jobs::IsNameFree(const std::string& name, absl::string_view user) const {
+  // Of a job that was dropped from the state, too.
+  const auto& allocations = context_.state.cluster.allocations;
+  if (std::any_of(allocations.begin(), allocations.end(),
+                  [&](const auto& one) { return one.second.part().job() == name; })) {
+    return false;
+  }
+  const Job* known = Find(name);
+  if (known == nullptr) return true;
+  const state::Job& job = known->view().job;
+  // A job without an id would be replaced.
+  return state::HasEnded(job.phase()) && (job.id() != 0 || job.owner() == user) &&
+         known->view().volatile_state.connections.open() == 0;
 }
 
 void Jobs::OnNodeMessage(const std::string& name, const std::string& node,
@@ -262,18 +312,34 @@ void Jobs::Cancel(const std::string& name, const std::string& reason, int signal
   With(name, [&](Job& job) { job.Cancel(reason, signal, cause, /*at_once=*/false); });
 }
 
-void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {
+void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id,
+                  const std::string& within) {
   if (!MaySubmit(spec, user).ok()) return;
+  const state::Job* batch = FindById(within);
+  if (batch == nullptr && !within.empty()) return;
+  const uint64_t id = context_.state.counters.submitted() + 1;
+  // A step does not take the name that its batch job was submitted with.
+  const std::string wanted =
+      batch == nullptr ? spec.name()
+                       : absl::StrCat(batch->name(), "-s", batch->saved.submission().steps());
+  const bool is_free = state::IsJobName(wanted) && IsNameFree(wanted, user);
+  const std::string name = is_free ? wanted : NameWithId(wanted, id);
   saved::Job job;
   *job.mutable_spec() = spec;
+  job.mutable_spec()->set_name(name);
   job.set_phase(v1::QUEUED);
   job.mutable_submission()->set_user(user);
-  job.mutable_submission()->set_order(context_.state.counters.submitted() + 1);
+  job.mutable_submission()->set_order(id);
   job.mutable_submission()->set_request_id(request_id);
+  if (name != wanted) job.mutable_submission()->set_name(wanted);
+  if (batch != nullptr) {
+    job.mutable_submission()->set_step_of(batch->id());
+    job.mutable_submission()->set_step(batch->saved.submission().steps());
+  }
   Create(std::move(job));
-  context_.out.Note(spec.name(), absl::StrCat("submitted by ", user));
-  With(spec.name(), [](Job& job) { job.MarkDirty(true); });
-  cluster_events_.changed.push_back(spec.name());
+  context_.out.Note(name, absl::StrCat("submitted by ", user, " as job ", id));
+  With(name, [](Job& job) { job.MarkDirty(true); });
+  cluster_events_.changed.push_back(name);
 }
 
 void Jobs::OnNodeGranted(const std::string& name) {
@@ -313,7 +379,10 @@ void Jobs::Advance() {
 absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
   absl::Status good = state::CheckSpec(spec);
   if (!good.ok()) return good;
-  const std::string& name = spec.name();
+  if (std::all_of(spec.name().begin(), spec.name().end(), absl::ascii_isdigit)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "job name ", spec.name(), " would be taken for a job's id; use a name with a letter"));
+  }
   if (spec.command().empty()) return absl::InvalidArgumentError("the spec has no command");
   if (spec.ByteSizeLong() > kMaxSubmittedSpecBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the spec has ", spec.ByteSizeLong(),
@@ -330,21 +399,7 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
         absl::StrCat("this endpoint is served by a launcher of job ", context_.config.only_job,
                      "; jobs are submitted to 'cadre server'"));
   }
-  const Job* known = Find(name);
-  if (known != nullptr && !state::HasEnded(known->view().job.phase())) {
-    return absl::AlreadyExistsError(absl::StrCat("job ", name, " exists already (",
-                                                 rpc::PhaseName(known->view().job.phase()),
-                                                 "); take another name, or cancel it"));
-  }
   const state::State& state = context_.state;
-  const bool leaving =
-      (known != nullptr && known->view().volatile_state.connections.open() > 0) ||
-      std::any_of(state.cluster.allocations.begin(), state.cluster.allocations.end(),
-                  [&](const auto& one) { return one.second.part().job() == name; });
-  if (leaving) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
-  }
   const std::string owner(user);
   if (state.by_user.NotEnded(owner) >= kMaxUnendedJobsOfUser) return TooManyOf(owner);
   RETURN_IF_ERROR(CheckSpecBytes(spec, owner, state.by_user));
@@ -355,32 +410,22 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
   return absl::OkStatus();
 }
 
-absl::Status Jobs::RefuseName(const std::string& name) const {
-  const Job* found = Find(name);
-  if (found == nullptr) return absl::OkStatus();
-  const state::Job& job = found->view().job;
-  std::string text = absl::StrCat("job ", name, " is ", state::OwnerText(job.owner()), ": it ");
-  if (!state::HasEnded(job.phase())) {
-    absl::StrAppend(&text, "has not ended (", rpc::PhaseName(job.phase()), ")");
-  } else if (job.saved.timeline().generations().empty()) {
-    absl::StrAppend(&text, "ended before it ran, and its name stays reserved");
-  } else {
-    const int64_t at_us =
-        job.saved.times().created_us() + job.saved.timeline().generations().rbegin()->stopped_us();
-    const absl::Time at =
-        absl::FromUnixMillis(context_.config.unix_ms_at_zero) + absl::Microseconds(at_us);
-    absl::StrAppend(&text, "ran until ",
-                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", at, absl::UTCTimeZone()),
-                    " and its name stays reserved");
-  }
-  return absl::AlreadyExistsError(absl::StrCat(text, "; take another name"));
+namespace {
+
+bool IsIndexed(const std::string& name, const state::Job& job, const state::State& state) {
+  const auto by_id = state.by_id.find(job.id());
+  const auto by_name = state.by_submitted_name.find(job.submitted_name());
+  return by_id != state.by_id.end() && by_id->second == name &&
+         by_name != state.by_submitted_name.end() && by_name->second.count(job.id()) == 1;
 }
+
+}  // namespace
 
 absl::Status Jobs::CheckInvariants() const {
   const state::State& state = context_.state;
   if (jobs_.size() != state.jobs.size())
     return absl::InternalError("the jobs and their durable states do not match");
-  size_t leases = 0, deadlines = 0;
+  size_t leases = 0, deadlines = 0, ids = 0, ids_by_name = 0;
   std::map<std::string, size_t> not_ended;
   std::map<std::string, state::JobsByUser::Bytes> bytes;
   for (const auto& [name, entry] : jobs_) {
@@ -389,8 +434,16 @@ absl::Status Jobs::CheckInvariants() const {
     leases += !view.volatile_state.connections.all().empty();
     deadlines += view.volatile_state.deadline != MonoTime::Never();
     not_ended[view.job.owner()] += !state::HasEnded(view.job.phase());
+    ids += view.job.id() != 0;
+    if (view.job.id() != 0 && !IsIndexed(name, view.job, state)) {
+      return absl::InternalError(absl::StrCat("job ", name, " is not found by its id or name"));
+    }
     bytes[view.job.owner()].specs += view.job.spec_bytes;
     bytes[view.job.owner()].stores += view.job.store.all_bytes();
+  }
+  for (const auto& [name, of_name] : state.by_submitted_name) ids_by_name += of_name.size();
+  if (ids != state.by_id.size() || ids != ids_by_name) {
+    return absl::InternalError("a job that does not exist is found by its id or name");
   }
   if (leases != leases_.size()) return absl::InternalError("nodes and timers do not match");
   if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines do not match");

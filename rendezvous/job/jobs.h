@@ -1,5 +1,6 @@
-// Jobs: all jobs by name. Decides which nodes may begin one, passes on events, and advances those
-// that are due. Pure; one thread.
+// Jobs: all jobs by name. A submitted job has the name that it was submitted with if that is free,
+// and else this name and its id. Decides which nodes may begin one, passes on events, and advances
+// those that are due. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_JOB_JOBS_H_
 #define CADRE_RENDEZVOUS_JOB_JOBS_H_
 
@@ -57,7 +58,9 @@ class Jobs {
   void OnStoreCallDropped(const std::string& job, CallId call);
   void Cancel(const std::string& job, const std::string& reason, int signal,
               v1::FailureCause cause);
-  void Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id);
+  // `within`: the id of the batch job of which the job is a step; empty: it is none.
+  void Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id,
+              const std::string& within = "");
   void OnNodeGranted(const std::string& job);
   void OnLauncherEnded(const std::string& job, const std::string& node, const std::string& how);
   void OnCannotBegin(const std::string& job, const std::string& why, bool try_later);
@@ -68,9 +71,6 @@ class Jobs {
   ClusterEvents TakeClusterEvents() { return std::exchange(cluster_events_, {}); }
 
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
-  // Returns ALREADY_EXISTS, with the reason, if a job has this name, even an ended one: only its
-  // owner may reuse the name. The caller has checked that the user is another one.
-  absl::Status RefuseName(const std::string& name) const;
 
   // Returns OK, or INTERNAL naming the job and what does not hold.
   absl::Status CheckInvariants() const;
@@ -96,8 +96,18 @@ class Jobs {
   bool IsOfEndedJob(const v1::NodeMessage& message) const;
   // Finds or creates the job of the Join; returns false if the Join was rejected.
   bool Prepare(StreamId stream, const v1::Join& join);
-  // `job` has spec, phase and owner set.
+  // `job` has spec, phase and owner set. An ended job of its name must not have connected nodes.
   void Create(saved::Job job);
+  // Returns the job with the id that the text is; null if it is none.
+  const state::Job* FindById(absl::string_view text) const;
+  // Returns the name with "-ID" at its end, shortened to the length of a job's name, and repeated
+  // if a job has been called so.
+  std::string NameWithId(absl::string_view name, uint64_t id) const;
+  // Returns the new name of the ended job with this name; empty if it has no id and is replaced.
+  std::string EndedKeptAs(const std::string& name) const;
+  // Whether a job that the user submits may take the name: no job has it, or one that has ended
+  // completely and is kept under another name or is the user's own.
+  bool IsNameFree(const std::string& name, absl::string_view user) const;
 
   step::Context& context_;
   const ClusterWaits cluster_waits_;

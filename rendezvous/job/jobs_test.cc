@@ -229,18 +229,65 @@ TEST_F(JobsTest, WhatMayNotBeSubmittedIsNot) {
   EXPECT_FALSE(jobs_.MaySubmit(large, "ann").ok());
   EXPECT_FALSE(jobs_.MaySubmit(Spec("train"), "ann\n").ok());
   EXPECT_FALSE(jobs_.MaySubmit(Spec("train"), "").ok());
+  EXPECT_THAT(jobs_.MaySubmit(Spec("17"), "ann").message(), HasSubstr("a job's id"));
   EXPECT_TRUE(jobs_.MaySubmit(Spec("train"), "ann").ok());
   jobs_.Submit(empty, "ann", "1");
   EXPECT_EQ(jobs_.Find("empty"), nullptr);
 }
 
 TEST_F(JobsTest, ANameIsTakenUntilTheLastNodeHasLeft) {
-  Join(1, Spec("train"), "a");
-  EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("exists already"));
+  const auto submitted_as = [&] {
+    jobs_.Submit(Spec("train"), "ann", "");
+    Advance();
+    return state_.by_id.at(state_.counters.submitted());
+  };
+  v1::NodeMessage join = JoinFrom({"train", "a", 1, 0}, Spec("train"), 1);
+  join.mutable_join()->mutable_caller()->set_user("ann");
+  jobs_.Join(StreamId{1}, join);
+  EXPECT_EQ(submitted_as(), "train-1");
   Cancel("train");
-  EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("still leaving"));
+  EXPECT_EQ(submitted_as(), "train-2");
   Close("train", "a");
-  EXPECT_TRUE(jobs_.MaySubmit(Spec("train"), "ann").ok());
+  EXPECT_EQ(submitted_as(), "train");
+  // A job of nodes has no id to be kept under.
+  EXPECT_EQ(state_.jobs.size(), 3u);
+}
+
+// Fault (queue): A job ended so long ago that the server has dropped it, and something of it is left
+// on a node -> A new job does not take its name, by which that is known
+TEST_F(JobsTest, ANameIsTakenUntilNothingOfADroppedJobIsLeft) {
+  state_.cluster.allocations[7].mutable_part()->set_job("train");
+  jobs_.Submit(Spec("train"), "ann", "");
+  Advance();
+  EXPECT_EQ(state_.by_id.at(1), "train-1");
+  state_.cluster.allocations.clear();
+  jobs_.Submit(Spec("train"), "ann", "");
+  Advance();
+  EXPECT_EQ(state_.by_id.at(2), "train");
+}
+
+TEST_F(JobsTest, ANewJobTakesTheNameOfOneThatHasEnded) {
+  jobs_.Submit(Spec("train"), "ann", "");
+  jobs_.Submit(Spec("train"), "ann", "");
+  Advance();
+  EXPECT_EQ(state_.by_id.at(2), "train-2");
+  Cancel("train");
+  jobs_.Submit(Spec("train"), "bob", "");
+  Advance();
+  EXPECT_EQ(state_.by_id.at(1), "train-1");
+  EXPECT_EQ(state_.by_id.at(3), "train");
+  EXPECT_EQ(PhaseOf("train-1"), v1::CANCELLED_PHASE);
+  EXPECT_EQ(PhaseOf("train"), v1::QUEUED);
+}
+
+TEST_F(JobsTest, ANameWithAnIdIsNeverTooLongAndNeverTaken) {
+  const std::string longest(63, 'a');
+  jobs_.Submit(Spec("train-3"), "ann", "");
+  for (int i = 0; i < 2; ++i) jobs_.Submit(Spec("train"), "ann", "");
+  for (int i = 0; i < 2; ++i) jobs_.Submit(Spec(longest), "ann", "");
+  Advance();
+  EXPECT_EQ(state_.by_id.at(3), "train-3-3");
+  EXPECT_EQ(state_.by_id.at(5), std::string(61, 'a') + "-5");
 }
 
 TEST_F(JobsTest, ACallOrACancelForNoJobHarmsNobody) {

@@ -158,6 +158,24 @@ void SetLastEnd(const state::Job& job, v1::JobStatus& status) {
   }
 }
 
+void SetTimes(const JobView& view, v1::JobStatus& status) {
+  const state::Job& job = view.job;
+  const saved::JobTimes& times = job.saved.times();
+  const auto unix_ms = [&](int64_t at_us) {
+    return at_us == 0 ? 0 : view.context.config.unix_ms_at_zero + at_us / 1000;
+  };
+  if (job.user().empty()) {
+    status.set_began_unix_ms(unix_ms(times.created_us()));
+  } else {
+    status.set_submitted_unix_ms(unix_ms(times.submitted_us()));
+    if (job.phase() != v1::QUEUED) status.set_began_unix_ms(unix_ms(times.began_us()));
+  }
+  status.set_ended_unix_ms(unix_ms(times.ended_us()));
+  if (job.policy.total_timeout != absl::InfiniteDuration()) {
+    status.set_limit_us(absl::ToInt64Microseconds(job.policy.total_timeout));
+  }
+}
+
 }  // namespace
 
 std::string JoinTimeoutText(const JobView& view, const std::string& cluster_waits) {
@@ -298,10 +316,21 @@ v1::JobStatus StatusOf(const std::string& name, const JobView& view,
   if (shown == StatusDetail::kFull) *status.mutable_timeline() = MakeTimeline(name, job, progress);
   status.set_run(job.saved.run());
   status.set_started_by(job.saved.started_by());
+  SetTimes(view, status);
   if (job.user().empty()) return status;
   status.set_user(job.user());
   status.set_priority(job.saved.spec().priority());
-  status.set_submission(job.saved.submission().order());
+  status.set_submission(job.id());
+  status.set_submitted_name(job.saved.submission().name());
+  status.set_step_of(job.saved.submission().step_of());
+  status.set_step(job.saved.submission().step());
+  if (state::HasEnded(job.phase())) {
+    *status.mutable_allocated() = job.saved.submission().last_nodes();
+  } else if (job.phase() != v1::QUEUED) {
+    for (std::string& node : state::AllocatedNodes(view.context.state.cluster, job)) {
+      status.add_allocated(std::move(node));
+    }
+  }
   *status.mutable_avoided() = job.saved.submission().avoided();
   return status;
 }

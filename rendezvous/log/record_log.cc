@@ -80,6 +80,9 @@ void VisitJob(saved::Job* job, const Visit& visit) {
   times->set_gathering_us(visit(times->gathering_us(), Moment::kPast));
   times->set_not_before_us(visit(times->not_before_us(), Moment::kFuture));
   times->set_last_join_us(visit(times->last_join_us(), Moment::kPast));
+  times->set_submitted_us(visit(times->submitted_us(), Moment::kPast));
+  times->set_ended_us(visit(times->ended_us(), Moment::kPast));
+  times->set_began_us(visit(times->began_us(), Moment::kPast));
   if (!job->has_restarts()) return;
   for (int64_t& at_us : *job->mutable_restarts()->mutable_counted_us()) {
     at_us = visit(at_us, Moment::kPast);

@@ -335,7 +335,8 @@ void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
   listener.Listen<v1::GetJobRequest, v1::JobStatus>(
       REQUEST_OF(service, GetJob), [](const Admitted& admitted, const auto& call) {
         if (!IsAllowed(call, MayView(admitted.bearer))) return;
-        admitted.core->AskStatus(call->request().name(), EndOf<v1::JobStatus>(call));
+        admitted.core->AskStatus(call->request().name(), EndOf<v1::JobStatus>(call),
+                                 OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::CancelJobRequest, v1::JobStatus>(
       REQUEST_OF(service, CancelJob), [](const Admitted& admitted, const auto& call) {

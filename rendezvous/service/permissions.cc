@@ -184,6 +184,14 @@ v1::JobStatus Outline(const v1::JobStatus& status) {
   }
   shown.set_run(status.run());
   shown.set_started_by(status.started_by());
+  shown.set_submitted_name(status.submitted_name());
+  shown.set_submitted_unix_ms(status.submitted_unix_ms());
+  shown.set_began_unix_ms(status.began_unix_ms());
+  shown.set_ended_unix_ms(status.ended_unix_ms());
+  shown.set_limit_us(status.limit_us());
+  shown.set_step_of(status.step_of());
+  shown.set_step(status.step());
+  *shown.mutable_allocated() = status.allocated();
   return shown;
 }
 

@@ -355,6 +355,7 @@ void EndJob(const v1::JobEnded& record, uint64_t ended, Job* job) {
   job->saved.set_phase(record.verdict().outcome());
   *job->saved.mutable_verdict() = record.verdict();
   job->saved.set_ended(ended);
+  job->saved.mutable_times()->set_ended_us(record.at_us());
   job->store = keyspace::StoreContent();
   DropStartFields(job);
 }
@@ -376,6 +377,7 @@ void PlaceAllocation(const v1::PartPlaced& record, State* state) {
   job->saved.set_phase(v1::GATHERING);
   saved::JobTimes* times = job->saved.mutable_times();
   times->set_created_us(record.at_us());
+  times->set_began_us(record.at_us());
   times->set_gathering_us(record.at_us());
   times->set_last_join_us(record.at_us());
 }
@@ -451,12 +453,20 @@ void RemoveFromIndexes(const Job& job, State* state) {
   state->by_user.Shrink(job.owner(), {job.spec_bytes, job.store.all_bytes()});
   state->by_user.Remove(job.owner(), job.saved.ended());
   state->ended_jobs.erase(job.saved.ended());
+  if (job.id() == 0) return;
+  state->by_id.erase(job.id());
+  const auto same_name = state->by_submitted_name.find(job.submitted_name());
+  same_name->second.erase(job.id());
+  if (same_name->second.empty()) state->by_submitted_name.erase(same_name);
 }
 
 void AddToIndexes(const Job& job, State* state) {
   state->by_user.Add(job.owner(), job.saved.ended());
   state->by_user.Grow(job.owner(), {job.spec_bytes, job.store.all_bytes()});
   if (job.saved.ended() != 0) state->ended_jobs[job.saved.ended()] = job.name();
+  if (job.id() == 0) return;
+  state->by_id[job.id()] = job.name();
+  state->by_submitted_name[job.submitted_name()].insert(job.id());
 }
 
 void PutJob(const std::string& name, Job job, State* state) {
@@ -464,6 +474,19 @@ void PutJob(const std::string& name, Job job, State* state) {
   if (before != state->jobs.end()) RemoveFromIndexes(before->second, state);
   AddToIndexes(job, state);
   state->jobs[name] = std::move(job);
+}
+
+// Gives the ended job another name, because a new job takes this one.
+void Rename(const std::string& name, const std::string& new_name, State* state) {
+  auto moved = state->jobs.extract(name);
+  if (moved.empty()) return;
+  RemoveFromIndexes(moved.mapped(), state);
+  saved::Job* job = &moved.mapped().saved;
+  if (job->submission().name().empty()) job->mutable_submission()->set_name(name);
+  job->mutable_spec()->set_name(new_name);
+  AddToIndexes(moved.mapped(), state);
+  moved.key() = new_name;
+  state->jobs.insert(std::move(moved));
 }
 
 void CreateJob(const v1::JobCreated& record, const std::string& name, State* state) {
@@ -474,7 +497,13 @@ void CreateJob(const v1::JobCreated& record, const std::string& name, State* sta
   const auto before = state->jobs.find(name);
   job.generation.saved.set_number(before != state->jobs.end() ? before->second.generation.number()
                                                               : counters.forgotten_generation());
-  counters.set_submitted(std::max(counters.submitted(), job.saved.submission().order()));
+  counters.set_submitted(std::max(counters.submitted(), job.id()));
+  const auto batch = state->by_id.find(job.saved.submission().step_of());
+  if (batch != state->by_id.end()) {
+    saved::Submission* submission = state->jobs.at(batch->second).saved.mutable_submission();
+    submission->set_steps(submission->steps() + 1);
+  }
+  if (!record.ended_kept_as().empty()) Rename(name, record.ended_kept_as(), state);
   PutJob(name, std::move(job), state);
 }
 
@@ -507,6 +536,11 @@ std::string EndJob(const v1::JobEnded& record, const std::string& name, State* s
   RemoveFromIndexes(*job, state);
   saved::Counters& counters = state->counters;
   counters.set_jobs_ended(counters.jobs_ended() + 1);
+  if (job->id() != 0) {
+    for (std::string& node : AllocatedNodes(state->cluster, *job)) {
+      job->saved.mutable_submission()->add_last_nodes(std::move(node));
+    }
+  }
   EndJob(record, counters.jobs_ended(), job);
   AddToIndexes(*job, state);
   if (state->ended_jobs.size() <= kMaxEndedJobs) return "";

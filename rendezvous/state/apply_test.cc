@@ -190,6 +190,29 @@ TEST_F(ApplyTest, ARunOfANameThatIsUsedAgainGoesOnCountingGenerations) {
   EXPECT_TRUE(state_.ended_jobs.empty());
 }
 
+TEST_F(ApplyTest, AnEndedJobIsKeptUnderAnotherNameWhenItsNameIsTaken) {
+  Create("alice");
+  End();
+  v1::Record record;
+  record.set_job("train");
+  record.mutable_job_created()->set_ended_kept_as("train-1");
+  saved::Job* next = record.mutable_job_created()->mutable_job();
+  next->mutable_spec()->set_name("train");
+  next->mutable_submission()->set_user("bob");
+  next->mutable_submission()->set_order(2);
+  Apply(record);
+  EXPECT_EQ(state_.jobs.at("train").user(), "bob");
+  EXPECT_EQ(state_.jobs.at("train-1").user(), "alice");
+  EXPECT_EQ(state_.jobs.at("train-1").name(), "train-1");
+  EXPECT_EQ(state_.jobs.at("train-1").submitted_name(), "train");
+  EXPECT_EQ(state_.ended_jobs.begin()->second, "train-1");
+  State restored;
+  for (const v1::Record& one : SnapshotOf(state_)) state::Apply(one, &restored);
+  EXPECT_EQ(TextOf(restored), TextOf(state_));
+  EXPECT_EQ(restored.by_id, state_.by_id);
+  EXPECT_EQ(restored.by_submitted_name, state_.by_submitted_name);
+}
+
 TEST_F(ApplyTest, APartTakesItsJobOutOfTheQueueAndBackWhereTheRecordSaysSo) {
   Create("alice");
   PlaceFirstPart();

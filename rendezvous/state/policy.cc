@@ -58,9 +58,10 @@ std::string ScaleUpText(v1::ElasticPolicy::ScaleUp scale_up) {
 
 Policy PolicyOf(const v1::JobSpec& spec) {
   Policy policy;
-  policy.min = std::max<uint32_t>(spec.nodes().min(), 1);
-  policy.max = std::max(spec.nodes().max(), policy.min);
-  policy.unit = std::max<uint32_t>(spec.elastic().unit(), 1);
+  // A batch job's script runs on one node; the others are for steps.
+  policy.min = spec.has_batch() ? 1 : std::max<uint32_t>(spec.nodes().min(), 1);
+  policy.max = spec.has_batch() ? 1 : std::max(spec.nodes().max(), policy.min);
+  policy.unit = spec.has_batch() ? 1 : std::max<uint32_t>(spec.elastic().unit(), 1);
   policy.settle = OrDefault(spec.rendezvous().settle(), policy.settle);
   policy.join_timeout = OrDefault(spec.rendezvous().join_timeout(), policy.join_timeout);
   policy.start_timeout = OrDefault(spec.timeouts().start(), policy.start_timeout);

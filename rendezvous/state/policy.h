@@ -26,6 +26,7 @@ constexpr size_t kMaxSpecBytes = 1 << 20;
 constexpr size_t kMaxMessageBytes = 1024;
 
 struct Policy {
+  // How many nodes a generation has.
   uint32_t min = 1;
   uint32_t max = 1;
   uint32_t unit = 1;

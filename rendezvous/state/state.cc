@@ -47,6 +47,16 @@ Job::Job(saved::Job job)
       policy(PolicyOf(saved.spec())),
       spec_bytes(HasEnded(saved.phase()) ? 0 : saved.spec().ByteSizeLong()) {}
 
+std::vector<std::string> AllocatedNodes(const Cluster& cluster, const Job& job) {
+  std::vector<std::string> nodes;
+  for (const auto& [id, allocation] : cluster.allocations) {
+    if (allocation.taken_back() || allocation.part().job() != job.name()) continue;
+    const bool is_first = job.saved.spec().has_batch() && !allocation.part().holds();
+    nodes.insert(is_first ? nodes.begin() : nodes.end(), allocation.part().node());
+  }
+  return nodes;
+}
+
 void JobsByUser::Add(const std::string& user, uint64_t ended) {
   Jobs& jobs = users_[user];
   if (ended == 0) {

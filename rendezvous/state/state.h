@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "proto/failure.pb.h"
 #include "proto/job.pb.h"
@@ -52,8 +53,13 @@ struct Job {
 
   const std::string& name() const { return saved.spec().name(); }
   v1::JobPhase phase() const { return saved.phase(); }
-  // The user who submitted the job to the cluster; empty if a joining node brought it (`cadre
-  // run`).
+  // The id of a job that was submitted to the cluster; 0 if a joining node brought it (`cadre run`).
+  uint64_t id() const { return saved.submission().order(); }
+  // The name that the job was submitted with. Other jobs may have it too, but not name().
+  const std::string& submitted_name() const {
+    return saved.submission().name().empty() ? name() : saved.submission().name();
+  }
+  // The user who submitted the job; empty if a joining node brought it.
   const std::string& user() const { return saved.submission().user(); }
   // The owner of a submitted or brought job; empty means the administrators.
   const std::string& owner() const { return OwnerFrom(user(), saved.started_by()); }
@@ -117,6 +123,10 @@ class JobsByUser {
   Bytes all_;
 };
 
+// Returns the nodes of the job's allocations that are not being taken back: of a batch job the node
+// of its script first, then as they were placed.
+std::vector<std::string> AllocatedNodes(const Cluster& cluster, const Job& job);
+
 struct State {
   std::map<std::string, Job> jobs;
   Cluster cluster;
@@ -126,6 +136,10 @@ struct State {
   std::map<uint64_t, std::string> ended_jobs;
   // Counts all of `jobs` by their owner.
   JobsByUser by_user;
+  // The names of the submitted jobs by their ids, and the ids by the names that they were submitted
+  // with.
+  std::map<uint64_t, std::string> by_id;
+  std::map<std::string, std::set<uint64_t>> by_submitted_name;
 };
 
 inline bool HasEnded(v1::JobPhase phase) {

@@ -19,7 +19,8 @@ inline MonoTime Second(double s) { return MonoTime::FromMicros(static_cast<int64
 
 class ClusterRig : public testing::Test {
  protected:
-  // Returns the orders to agents: "start 1 j on n0", "stop 1". Also keeps all records.
+  // Returns the orders to agents: "start 1 j on n0", "hold 2 j on n1", "stop 1". Also keeps all
+  // records.
   std::vector<std::string> Orders(const Effects& effects) {
     records_.insert(records_.end(), effects.append.begin(), effects.append.end());
     EXPECT_EQ(core_->CheckInvariants().ToString(), "OK");
@@ -28,7 +29,8 @@ class ClusterRig : public testing::Test {
       const v1::AgentOrder& order = send.message.agent();
       if (order.has_start()) {
         const v1::Part& part = order.start().part();
-        orders.push_back(absl::StrCat("start ", part.id(), " ", part.job(), " on ", part.node()));
+        orders.push_back(absl::StrCat(part.holds() ? "hold " : "start ", part.id(), " ", part.job(),
+                                      " on ", part.node()));
       } else if (order.has_stop()) {
         orders.push_back(absl::StrCat("stop ", order.stop().id()));
       }
@@ -38,12 +40,13 @@ class ClusterRig : public testing::Test {
   Effects Step(double at, const Event& event) { return core_->Step(Second(at), event); }
 
   std::vector<std::string> Join(double at, uint64_t stream, const std::string& node,
-                                std::vector<uint64_t> parts = {}) {
+                                std::vector<uint64_t> parts = {}, uint64_t memory = 0) {
     v1::NodeMessage message;
     message.set_incarnation(stream);
     v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
     joined->set_node(node);
     joined->set_cpus(4);
+    joined->set_memory(memory);
     *joined->mutable_version() = rpc::ThisVersion();
     for (const uint64_t part : parts) joined->add_parts(part);
     return Orders(Step(at, NodeMessageReceived{StreamId{stream}, message}));

@@ -22,6 +22,14 @@ using DocumentationTest = Reader;
 
 const std::vector<std::string> kTwo = {"node1", "node2"};
 
+// As on a real machine: agents end what they started, and the command that follows says how.
+void EndAll(const std::vector<std::unique_ptr<Process>>& running, absl::Duration timeout) {
+  for (auto process = running.rbegin(); process != running.rend(); ++process) {
+    (*process)->Kill(SIGTERM);
+    EXPECT_TRUE((*process)->Wait(timeout).has_value()) << OutputOf(**process);
+  }
+}
+
 TEST_F(DocumentationTest, Readme) {
   for_ = {{" ...", " --rdzv-endpoint head --token-file job.token train.py"},
           // Without one there is nothing to show.
@@ -100,7 +108,7 @@ TEST_F(DocumentationTest, OneFileForAMachine) {
         "node node2 is in the cluster",
         {"node2"},
         Until::kSpoken});
-  Type({"env CADRE_CONFIG=cadre.yaml cadre status", "JOB", {"node2"}});
+  Type({"env CADRE_CONFIG=cadre.yaml cadre status", "NAME", {"node2"}});
 }
 
 TEST_F(DocumentationTest, ACluster) {
@@ -137,17 +145,52 @@ TEST_F(DocumentationTest, ACluster) {
            "of user root, until"},
           {"cadre submit job.yaml --follow", "training 3 of 4", {"node4"}, Until::kForever},
           {"cadre status", "running"},
+          {"cadre status --me --state live", "running"},
           {"cadre why mnist", "4 of 4 workers run"},
           {"cadre logs mnist --rank 3 --follow", "training 3 of 4", {"node4"}, Until::kSpoken},
           {"cadre nodes", "switch=s1"},
           {"cadre drain n7 --reason \"new fan\" --token-file cluster.token", "drained: new fan"},
           {"cadre undrain n7 --token-file cluster.token", "up  "},
           {"cadre cancel mnist", "mnist"}});
-  // As on a real machine: agents end what they started, and the command that follows says how.
-  for (auto process = running_.rbegin(); process != running_.rend(); ++process) {
-    (*process)->Kill(SIGTERM);
-    EXPECT_TRUE((*process)->Wait(kTimeout).has_value()) << OutputOf(**process);
+  EndAll(running_, kTimeout);
+}
+
+TEST_F(DocumentationTest, FromSlurm) {
+  std::ofstream(directory_ + "/train.sh") << "#!/bin/bash\n#SBATCH --nodes=2\nsrun echo trained\n";
+  Type({"cadre token new cluster.token", ""});
+  Type({"cadre server --host 10.0.0.5 --token-file cluster.token",
+        "serving at 10.0.0.5",
+        {"node1"},
+        Until::kForever});
+  Type({"cadre agent --server 10.0.0.5 --token-file cluster.token --user root --cpus 2",
+        "is in the cluster",
+        {"node2", "node3"},
+        Until::kForever});
+  // Only root runs this test.
+  Type(
+      {"cadre token new alice.token --user root --allow-root --token-file cluster.token --server "
+       "10.0.0.5",
+       "of user root, until"});
+  const std::vector<std::string> lines = DocumentedCommands(Page("docs/from_slurm.md"));
+  for (const std::string& line : lines) {
+    if (!absl::StartsWith(line, "export ")) continue;
+    const std::string variables =
+        absl::StrReplaceAll(line.substr(strlen("export ")), {{"~/", absl::StrCat(home_, "/")}});
+    for (const char* const command : {"sbatch ", "cadre submit "}) {
+      for_[command] = absl::StrCat("env ", variables, " ", command);
+    }
   }
+  const std::vector<Typed> typed = {
+      {"cadre slurm install ~/slurm", ""},
+      {"sbatch train.sh", "Submitted batch job 1"},
+      {"sbatch --nodes=2 --wait --output=hosts.out --wrap 'srun hostname'",
+       "Submitted batch job 2"},
+      {"cadre submit train.sh", "submitted train-sh as job 3"}};
+  for (const Typed& one : typed) {
+    EXPECT_THAT(lines, testing::Contains(one.command));
+    Type(one);
+  }
+  EndAll(running_, kTimeout);
 }
 
 TEST_F(DocumentationTest, Watching) {

@@ -21,6 +21,7 @@
 namespace cadre {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -31,7 +32,7 @@ TEST_F(ClusterTest, AJobIsSubmittedFollowedAndReadByRank) {
       WriteJob("talk", "2", "", "echo hello from $RANK; echo oops >&2; [ $RANK != 3 ] || exit 7");
   const auto follow = Cadre({"submit", spec, "--follow"});
   EXPECT_EQ(follow->Wait(kTimeout), 7) << OutputOf(*follow);
-  EXPECT_THAT(follow->standard_output(), HasSubstr("submitted talk"));
+  EXPECT_THAT(follow->standard_output(), HasSubstr("submitted talk as job 1"));
   EXPECT_THAT(follow->standard_output(), HasSubstr("[3]: hello from 3\n"));
   EXPECT_THAT(follow->standard_error(), HasSubstr("[3]: oops\n"));
   EXPECT_THAT(follow->standard_error(), HasSubstr("job talk failed"));
@@ -141,6 +142,27 @@ TEST_F(ClusterTest, QueuedAndRunningJobsAreCancelled) {
   // And its nodes are free again.
   Submit("next", "3");
   AwaitRunning("next", 3);
+}
+
+// Fault (queue): A user watches or follows a job, and a newer one gets its name -> The command goes
+// on with the older one, to its end
+TEST_F(ClusterTest, WhoWatchesAJobDoesNotSeeANewerOneOfItsName) {
+  Submit("job", "1");
+  AwaitRunning("job", 1);
+  const auto watch = Cadre({"status", "job", "--watch"});
+  const auto follow = Cadre({"logs", "job", "--follow"});
+  EXPECT_TRUE(watch->WaitForLine("generation 1 running", kTimeout).has_value()) << OutputOf(*watch);
+  EXPECT_TRUE(follow->WaitForLine("rank=1 of 2", kTimeout).has_value()) << OutputOf(*follow);
+  EXPECT_THAT(Output({"submit", WriteJob("job", "1", "", "exit 3")}),
+              HasSubstr("submitted job as job 2 (job-2)"));
+  AwaitPhase("2", "FAILED");
+  EXPECT_THAT(Output({"status", "--me", "--state=failed"}),
+              AllOf(HasSubstr("failed (3)"), Not(HasSubstr("running"))));
+  EXPECT_THAT(Output({"status", "--node=n0,n1,n2"}),
+              AllOf(HasSubstr("running"), Not(HasSubstr("failed"))));
+  Finish("job");
+  EXPECT_EQ(watch->Wait(kTimeout), 0) << OutputOf(*watch);
+  EXPECT_EQ(follow->Wait(kTimeout), 0) << OutputOf(*follow);
 }
 
 TEST_F(ClusterTest, ADrainedNodeTakesNothingNewAndPriorityComesBeforeAge) {
@@ -297,6 +319,32 @@ TEST_F(ClusterTest, InterruptedFollow_TheJobGoesOnAndHowToReachItIsSaid) {
   AwaitRunning("job", 1);
   Finish("job");
   AwaitPhase("job", "SUCCEEDED");
+}
+
+TEST_F(ClusterTest, MemoryThatAJobHasIsNotGivenToAnother) {
+  for (const char* name : {"n0", "n1", "n2"}) Output({"drain", name});
+  agents_.push_back(Cadre({"agent", "--node-name=large", "--cpus=8", "--gpus=0", "--memory=4GiB",
+                           absl::StrCat("--user=", getpwuid(geteuid())->pw_name)}));
+  AwaitIn(*agents_.back());
+  // Two workers and a launcher.
+  Submit("first", "1", "resources: {memory_per_worker: 1GiB}\n");
+  AwaitRunning("first", 1);
+  Submit("second", "1", "resources: {memory_per_worker: 1GiB}\n");
+  EXPECT_THAT(WhyOf("second"), HasSubstr("1 node with 2 CPUs and 3 GiB of memory free: 0 are "
+                                         "(another has 6 CPUs and 1 GiB of memory)"));
+  EXPECT_THAT(Output({"nodes"}), testing::ContainsRegex("large +up +2/8 +0/0 +3/4 GiB"));
+  Finish("first");
+  AwaitRunning("second", 1);
+  Finish("second");
+  AwaitPhase("second", "SUCCEEDED");
+}
+
+TEST_F(ClusterTest, AnAgentsMemoryIsASizeThatAMachineCanHave) {
+  for (const char* size : {"0B", "64", "65TiB"}) {
+    const auto agent = Cadre({"agent", absl::StrCat("--memory=", size)});
+    EXPECT_EQ(agent->Wait(kTimeout), 64) << OutputOf(*agent);
+    EXPECT_THAT(agent->standard_error(), HasSubstr("--memory: "));
+  }
 }
 
 TEST_F(ClusterTest, ANodesNameFollowsOneRule) {

@@ -114,7 +114,7 @@ TEST_F(PackageTest, TheConfigurationFileSpeaksToServerAndClients) {
                   "test -d /var/lib/cadre/state\n"
                   "dpkg -P cadre");
   EXPECT_EQ(run->Wait(), 0) << OutputOf(*run);
-  EXPECT_THAT(run->standard_output(), HasSubstr("JOB")) << OutputOf(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("NAME")) << OutputOf(*run);
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << OutputOf(*run);
 }
 

@@ -1,7 +1,5 @@
 #include "tests/simulation/cluster_history.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -10,19 +8,33 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/duration.h"
 #include "rendezvous/core/core.h"
+#include "rpc/node_memory.h"
+#include "tests/simulation/cluster_jobs.h"
+#include "tests/simulation/node_shares.h"
 #include "tests/simulation/plan.h"
 
 namespace cadre::simulation {
 namespace {
 
 constexpr absl::Duration kTrouble = absl::Seconds(120);
+constexpr uint64_t kGib = uint64_t{1} << 30;
 // Every job has to end within this time after the faults have stopped.
 constexpr absl::Duration kPeace = absl::Minutes(60);
 // From the end of the last job until nothing is left: stop margin, grace and launcher's margin.
 constexpr absl::Duration kAftermath = absl::Seconds(60);
+// From the end of a batch job until its steps have ended, while the server runs: the longest grace
+// of a step, the stop margin, and a moment.
+constexpr absl::Duration kStepsEnd = absl::Seconds(5 + 10 + 1);
+// From the loss of the node of a batch job's script until another one is to run it: a server that
+// was restarted first waits for the agents.
+constexpr absl::Duration kScriptPlaced = absl::Seconds(11);
+// From the end of the faults until every machine has learned what it is to stop.
+constexpr absl::Duration kAllReconnected = absl::Minutes(2);
+
+bool Anybody(absl::string_view) { return true; }
 
 class ClusterHistory final : public StreamServer {
  public:
@@ -36,10 +48,13 @@ class ClusterHistory final : public StreamServer {
     network_ = std::make_unique<Network>(world_, plan_);
     network_->set_server(this);
     for (int i = 0; i < machines; ++i) {
-      MachinePlan plan;
-      plan.cpus = world_.random.Between(2, 8);
-      plan.gpus = world_.random.Between(0, 4);
-      machines_.push_back(std::make_unique<ClusterMachine>(world_, *network_, i, plan, mutation));
+      NodeSize size;
+      size.cpus = world_.random.Between(2, 8);
+      size.gpus = world_.random.Between(0, 4);
+      if (world_.random.Percent(80)) size.memory = world_.random.Between(4, 16) * kGib;
+      machines_.push_back(std::make_unique<ClusterMachine>(
+          world_, *network_, i, size, mutation,
+          [this](const v1::StartPart& start, absl::Duration takes) { PlanSteps(start, takes); }));
     }
   }
 
@@ -77,6 +92,9 @@ class ClusterHistory final : public StreamServer {
     if (core_ != nullptr) return;
     core_ = std::make_unique<Core>(CoreConfig());
     for (const v1::Record& record : records_) core_->Apply(record);
+    Expect(killed_with_.empty() || core_->DebugString() == killed_with_,
+           "the server has another state than before it was killed");
+    started_ = world_.now();
     timer_at_ = MonoTime::Never();
     Step(Tick{});
   }
@@ -85,6 +103,8 @@ class ClusterHistory final : public StreamServer {
     if (core_ == nullptr) return;
     world_.Note(10, 0, [] { return "the server is killed"; });
     network_->DropServer();
+    if (world_.random.Percent(30)) records_ = core_->Snapshot();
+    killed_with_ = core_->DebugString();
     core_.reset();
     world_.schedule.In(back_after, [this] { StartServer(); });
   }
@@ -103,8 +123,14 @@ class ClusterHistory final : public StreamServer {
       world_.Note(11, 0, [&] { return absl::StrCat("server: ", note.job, ": ", note.text); });
     }
     const absl::Status holds = core_->CheckInvariants();
-    if (!holds.ok() && broken_.empty()) broken_ = std::string(holds.message());
+    Expect(holds.ok(), std::string(holds.message()));
+    for (const v1::Record& record : effects.append) Follow(record);
+    for (const int machine : std::exchange(changed_, {})) CheckMachine(machine);
     ArmTimer();
+  }
+
+  void Expect(bool holds, const std::string& what) {
+    if (!holds && broken_.empty()) broken_ = what;
   }
 
   void ArmTimer() {
@@ -118,40 +144,211 @@ class ClusterHistory final : public StreamServer {
     });
   }
 
-  v1::JobSpec DrawJob(int number) {
-    v1::JobSpec spec;
-    spec.set_name(absl::StrCat("j", number));
-    spec.add_command("./train");
-    const int most = static_cast<int>(machines_.size());
-    spec.mutable_nodes()->set_min(world_.random.Between(1, most));
-    spec.mutable_nodes()->set_max(spec.nodes().min());
-    if (world_.random.Percent(40)) {
-      spec.mutable_nodes()->set_max(world_.random.Between(spec.nodes().min(), most));
-      spec.mutable_elastic()->set_scale_up(v1::ElasticPolicy::IMMEDIATELY);
+  // --- what the records say of allocations ---
+
+  struct Placed {
+    v1::Part part;
+    uint64_t job = 0;
+    bool taken_back = false;
+    bool ended = false;
+  };
+
+  uint64_t IdOf(const std::string& job) {
+    const auto status = core_->StatusInList(world_.now(), job);
+    return status.ok() ? status->submission() : 0;
+  }
+
+  void Follow(const v1::Record& record) {
+    if (record.has_part_placed()) {
+      const v1::Part& part = record.part_placed().part();
+      Placed& placed = placed_[part.id()];
+      placed = {part, IdOf(part.job())};
+      if (part.within() != 0) CheckPlaceOfStep(placed);
+      changed_.insert(MachineOf(part));
+    } else if (record.has_part_taken_back()) {
+      Placed& placed = placed_.at(record.part_taken_back().id());
+      placed.taken_back = true;
+      WatchScript(placed.job);
+    } else if (record.has_part_ended()) {
+      Placed& placed = placed_.at(record.part_ended().id());
+      placed.ended = true;
+      changed_.insert(MachineOf(placed.part));
+      WatchScript(placed.job);
+      if (placed.part.within() != 0) steps_outlived_ += placed_.at(placed.part.within()).ended;
+    } else if (record.has_job_ended() || record.has_gathering_began()) {
+      const uint64_t id = IdOf(record.job());
+      if (!submitted_.at(id).spec.has_batch()) return;
+      WatchSteps(id, submitted_.rbegin()->first, world_.now());
+      if (record.has_job_ended()) WatchLaunchersOfSteps(id, world_.now() + kAftermath);
     }
-    spec.mutable_workers_per_node()->set_kind(v1::WorkersPerNode::COUNT);
-    spec.mutable_workers_per_node()->set_count(world_.random.Between(1, 2));
-    if (world_.random.Percent(40)) spec.mutable_resources()->set_gpus_per_worker(1);
-    spec.mutable_timeouts()->mutable_stop_grace()->set_seconds(world_.random.Between(1, 5));
-    spec.mutable_rendezvous()->mutable_join_timeout()->set_seconds(300);
-    spec.mutable_restart()->set_max(world_.random.Between(0, 5));
-    spec.set_priority(world_.random.Between(0, 2));
-    return spec;
+  }
+
+  int MachineOf(const v1::Part& part) const {
+    for (size_t i = 0; i < machines_.size(); ++i) {
+      if (machines_[i]->Name() == part.node()) return static_cast<int>(i);
+    }
+    return 0;
+  }
+
+  void CheckPlaceOfStep(const Placed& step) {
+    const Submitted& submitted = submitted_.at(step.job);
+    const auto batch = placed_.find(step.part.within());
+    const auto& asked = submitted.spec.slurm_step().nodes();
+    Expect(batch != placed_.end() && !batch->second.ended && !batch->second.taken_back &&
+               batch->second.part.node() == step.part.node() &&
+               batch->second.job == submitted.within &&
+               (asked.empty() ||
+                std::find(asked.begin(), asked.end(), step.part.node()) != asked.end()),
+           absl::StrCat("step ", step.part.job(), " may not run on ", step.part.node()));
+  }
+
+  void CheckMachine(int machine) {
+    std::vector<NodeShare> shares;
+    for (const auto& [id, placed] : placed_) {
+      if (placed.ended || MachineOf(placed.part) != machine) continue;
+      NodeShare& share = shares.emplace_back();
+      share.part = placed.part;
+      share.overlaps = submitted_.at(placed.job).spec.slurm_step().overlap();
+      if (placed.part.within() != 0) share.batch = placed_.at(placed.part.within()).part;
+    }
+    const std::string wrong = WhatIsGivenTwice(machines_[machine]->size(), shares);
+    Expect(wrong.empty(), absl::StrCat("the server on ", machines_[machine]->Name(), ": ", wrong));
+  }
+
+  // --- the end of batch jobs and their steps ---
+
+  // Called when the batch job has ended or begins again. Checks that its steps up to `last` end in
+  // time. A server that was restarted gives them as much time again.
+  void WatchSteps(uint64_t batch, uint64_t last, MonoTime since) {
+    world_.schedule.At(since + kStepsEnd, [this, batch, last, since] {
+      if (core_ == nullptr || started_ > since) {
+        return WatchSteps(batch, last, core_ == nullptr ? world_.now() : started_);
+      }
+      for (const auto& [id, submitted] : submitted_) {
+        if (submitted.within != batch || id > last) continue;
+        const auto status = core_->StatusInList(world_.now(), NameOf(id));
+        Expect(status.ok() && status->has_verdict(),
+               absl::StrCat("step ", NameOf(id), " goes on without its batch job"));
+      }
+    });
+  }
+
+  // Checks that a batch job does not only hold nodes for steps, of which there are none without its
+  // script.
+  void WatchScript(uint64_t batch) {
+    if (!submitted_.at(batch).spec.has_batch()) return;
+    world_.schedule.In(kScriptPlaced, [this, batch] {
+      if (core_ == nullptr || world_.now() < started_ + kScriptPlaced) return WatchScript(batch);
+      bool holds = false, runs = false;
+      for (const auto& [id, placed] : placed_) {
+        if (placed.job != batch || placed.taken_back || placed.ended) continue;
+        (placed.part.holds() ? holds : runs) = true;
+      }
+      Expect(runs || !holds, absl::StrCat("batch job ", batch, " holds nodes without its script"));
+    });
+  }
+
+  // Checks that nothing of the steps runs any more. While there are faults, machines may not have
+  // learned that they are to stop.
+  void WatchLaunchersOfSteps(uint64_t batch, MonoTime at) {
+    const MonoTime calm = MonoTime() + kTrouble + kAllReconnected;
+    world_.schedule.At(std::max(at, calm), [this, batch] {
+      for (const auto& [id, placed] : placed_) {
+        if (submitted_.at(placed.job).within != batch) continue;
+        Expect(!machines_[MachineOf(placed.part)]->Runs(id),
+               absl::StrCat("part ", id, " of step ", placed.part.job(),
+                            " runs on after its batch job has ended"));
+      }
+    });
+  }
+
+  // --- users ---
+
+  struct Submitted {
+    v1::JobSpec spec;
+    std::string user;
+    // The name that it is to be found by, beside its own one.
+    std::string wanted;
+    // Of a step: the id of its batch job, and its number there.
+    uint64_t within = 0;
+    uint32_t step = 0;
+    // Of a batch job.
+    uint32_t steps = 0;
+  };
+
+  std::string NameOf(uint64_t id) const { return core_->NameOf(absl::StrCat(id), Anybody); }
+
+  // Whether the name is `wanted`, or has been made from it.
+  static bool IsNameFor(const std::string& name, const std::string& wanted, uint64_t id) {
+    return name == wanted || absl::StartsWith(name, absl::StrCat(wanted, "-", id));
+  }
+
+  // Returns the id of the job; 0 if it is refused.
+  uint64_t Submit(const v1::JobSpec& spec, const std::string& user, uint64_t within) {
+    const std::string batch = within == 0 ? "" : absl::StrCat(within);
+    if (core_ == nullptr || !core_->MaySubmit(spec, user, batch).ok()) return 0;
+    const uint64_t id = submitted_.empty() ? 1 : submitted_.rbegin()->first + 1;
+    Submitted& submitted = submitted_[id];
+    submitted = {spec, user, spec.name(), within};
+    if (within != 0) {
+      submitted.step = submitted_.at(within).steps++;
+      submitted.wanted = absl::StrCat(NameOf(within), "-s", submitted.step);
+    }
+    Step(JobSubmitted{spec, user, "", batch});
+    const std::string* name = core_->LastSubmitted();
+    Expect(name != nullptr && IdOf(*name) == id && IsNameFor(*name, submitted.wanted, id),
+           absl::StrCat("job ", id, " has no name that is made from ", submitted.wanted));
+    return id;
+  }
+
+  // Cancels it by its id, or the newest of its name.
+  void PlanCancel(uint64_t id, absl::Duration within) {
+    world_.schedule.In(world_.random.Between(absl::ZeroDuration(), within), [this, id] {
+      if (core_ == nullptr) return;
+      const std::string text =
+          world_.random.Percent(70) ? absl::StrCat(id) : submitted_.at(id).wanted;
+      Step(JobCancelled{core_->NameOf(text, Anybody), "no need"});
+    });
+  }
+
+  void PlanStep(uint64_t batch, absl::Duration in) {
+    world_.schedule.In(in, [this, batch] {
+      const Submitted& job = submitted_.at(batch);
+      const int machines = static_cast<int>(machines_.size());
+      const uint64_t id = Submit(DrawStep(world_.random, job.spec, machines), job.user, batch);
+      if (id == 0) return;
+      ++steps_;
+      steps_waited_ += core_->StatusInList(world_.now(), NameOf(id))->phase() == v1::QUEUED;
+      if (world_.random.Percent(20)) PlanCancel(id, absl::Seconds(30));
+    });
+  }
+
+  // The script of a batch job begins steps while it runs, some of them at its very end.
+  void PlanSteps(const v1::StartPart& start, absl::Duration takes) {
+    for (int i = world_.random.Below(6); i > 0; --i) {
+      PlanStep(start.job_id(), world_.random.Between(absl::ZeroDuration(), takes * 1.1));
+    }
   }
 
   void PlanUsers() {
     const int jobs = world_.random.Between(3, 10);
+    const int machines = static_cast<int>(machines_.size());
     for (int i = 0; i < jobs; ++i) {
-      const v1::JobSpec spec = DrawJob(world_.random.Below(jobs));
-      world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble), [this, spec] {
-        if (core_ == nullptr || !core_->MaySubmit(spec, "ann").ok()) return;
-        Step(JobSubmitted{spec, "ann", ""});
-        submitted_[spec.name()] = spec;
-      });
-      if (!world_.random.Percent(30)) continue;
-      world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble), [this, spec] {
-        Step(JobCancelled{spec.name(), "no need"});
-      });
+      const v1::JobSpec spec = DrawClusterJob(world_.random, jobs, machines);
+      const std::string user = world_.random.Percent(80) ? "ann" : "bob";
+      const bool cancelled = world_.random.Percent(30);
+      // A step that is no child of the script may begin before it and between its restarts.
+      const bool has_step = spec.has_batch() && world_.random.Percent(30);
+      world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble),
+                         [this, spec, user, cancelled, has_step] {
+                           const uint64_t id = Submit(spec, user, 0);
+                           batch_jobs_ += id != 0 && spec.has_batch();
+                           if (id != 0 && cancelled) PlanCancel(id, kTrouble);
+                           if (id != 0 && has_step) {
+                             PlanStep(
+                                 id, world_.random.Between(absl::ZeroDuration(), absl::Minutes(1)));
+                           }
+                         });
     }
     for (int i = world_.random.Below(4); i > 0; --i) {
       const std::string node = machines_[Machine()]->Name();
@@ -204,19 +401,26 @@ class ClusterHistory final : public StreamServer {
     const auto jobs = core_->AllStatuses(world_.now());
     return std::all_of(jobs.begin(), jobs.end(), [this](const v1::JobStatus& job) {
       if (job.has_verdict()) return true;
-      // A job that fits nowhere stays queued for ever, and Explain() gives the reason.
-      return job.phase() == v1::QUEUED && !FitsSomewhere(submitted_.at(job.name())) &&
+      // A job that fits nowhere stays queued for ever, and Explain() gives the reason. A step does
+      // not, as its batch job has nodes or ends.
+      return job.phase() == v1::QUEUED && job.step_of() == 0 &&
+             !FitsSomewhere(submitted_.at(job.submission()).spec) &&
              !core_->Explain(world_.now(), job.name()).value_or("").empty();
     });
   }
 
-  // Whether the machines are large enough, whatever is allocated now. A worker takes a CPU.
+  // Whether the machines are large enough, whatever is allocated now. A worker takes a CPU at
+  // least.
   bool FitsSomewhere(const v1::JobSpec& spec) const {
     const uint32_t workers = spec.workers_per_node().count();
+    const uint32_t cpus = workers * std::max(spec.resources().cpus_per_worker(), 1u);
     const uint32_t gpus = workers * spec.resources().gpus_per_worker();
+    const uint64_t memory = rpc::JobMemory(spec.resources().memory_per_worker(), workers);
     const auto large_enough =
         std::count_if(machines_.begin(), machines_.end(), [&](const auto& machine) {
-          return machine->plan().cpus >= workers && machine->plan().gpus >= gpus;
+          const NodeSize& size = machine->size();
+          return size.cpus >= cpus && size.gpus >= gpus &&
+                 (size.memory == 0 || size.memory >= memory);
         });
     return static_cast<uint32_t>(large_enough) >= spec.nodes().min();
   }
@@ -261,12 +465,38 @@ class ClusterHistory final : public StreamServer {
       result.failed += job.phase() == v1::FAILED;
       result.cancelled += job.phase() == v1::CANCELLED_PHASE;
     }
-    for (const auto& [name, spec] : submitted_) {
-      if (!core_->Status(world_.now(), name).ok() && result.broken.empty()) {
-        result.broken = absl::StrCat("job ", name, " is lost");
+    result.batch_jobs = batch_jobs_;
+    result.steps = steps_;
+    result.steps_waited = steps_waited_;
+    result.steps_outlived = steps_outlived_;
+    if (result.broken.empty()) result.broken = WhatIsLost();
+    return result;
+  }
+
+  // Returns the first job that is not found as it was submitted; empty if all are.
+  std::string WhatIsLost() const {
+    std::map<std::string, uint64_t> newest;
+    for (const auto& [id, submitted] : submitted_) {
+      newest[submitted.wanted] = id;
+      const auto status = core_->Status(world_.now(), NameOf(id));
+      if (!status.ok() || status->submission() != id) return absl::StrCat("job ", id, " is lost");
+      if (!IsNameFor(status->name(), submitted.wanted, id) || status->user() != submitted.user ||
+          (status->submitted_name().empty() ? status->name() : status->submitted_name()) !=
+              submitted.wanted) {
+        return absl::StrCat("job ", id, " is not ", submitted.wanted, " of ", submitted.user);
+      }
+      if (submitted.within == 0) continue;
+      const std::string step = absl::StrCat(submitted.within, ".", submitted.step);
+      if (core_->NameOf(step, Anybody) != status->name()) {
+        return absl::StrCat("step ", step, " is lost");
       }
     }
-    return result;
+    for (const auto& [name, id] : newest) {
+      if (core_->NameOf(name, Anybody) != NameOf(id)) {
+        return absl::StrCat(name, " does not mean job ", id, ", the newest");
+      }
+    }
+    return "";
   }
 
   World world_;
@@ -275,8 +505,14 @@ class ClusterHistory final : public StreamServer {
   std::unique_ptr<Core> core_;
   std::vector<v1::Record> records_;
   std::vector<std::unique_ptr<ClusterMachine>> machines_;
-  // The specs as they were last accepted, by name.
-  std::map<std::string, v1::JobSpec> submitted_;
+  std::map<uint64_t, Submitted> submitted_;
+  // All allocations, and the machines whose allocations have changed in the step.
+  std::map<uint64_t, Placed> placed_;
+  std::set<int> changed_;
+  // The state of the server that was killed last, and when the one that runs was started.
+  std::string killed_with_;
+  MonoTime started_;
+  int batch_jobs_ = 0, steps_ = 0, steps_waited_ = 0, steps_outlived_ = 0;
   std::set<std::string> drained_;
   MonoTime timer_at_ = MonoTime::Never();
   int agents_lost_ = 0;
@@ -287,395 +523,6 @@ class ClusterHistory final : public StreamServer {
 
 ClusterResult RunClusterHistory(uint64_t seed, ClusterMutation mutation, bool keep_lines) {
   return ClusterHistory(seed, mutation, keep_lines).Run();
-}
-
-namespace {
-
-// The time from SIGKILL until nothing is left.
-constexpr absl::Duration kKillTakes = absl::Milliseconds(20);
-// The time from the end of an agent until another one can be there.
-const absl::Duration kAgentBackMin = 2 * kKillTakes;
-// How much later than an order allows the launcher may be gone.
-constexpr absl::Duration kStopMargin = absl::Seconds(1);
-
-agent::LauncherEnded EndOf(uint64_t id, const std::string& how) {
-  v1::PartReport end;
-  end.set_text(how);
-  return {id, end};
-}
-
-}  // namespace
-
-ClusterMachine::ClusterMachine(World& world, Network& network, int number, MachinePlan plan,
-                               ClusterMutation mutation)
-    : world_(world), network_(network), number_(number), plan_(plan), mutation_(mutation) {}
-
-std::string ClusterMachine::Name() const { return absl::StrCat("n", number_); }
-
-void ClusterMachine::Expect(bool holds, const std::string& what) {
-  if (holds || !broken_.empty()) return;
-  broken_ = absl::StrCat(Name(), ": ", what);
-}
-
-void ClusterMachine::StartAgent() {
-  if (core_ != nullptr) return;
-  ++life_;
-  over_ = false;
-  agent::ClusterCoreConfig config;
-  config.node.set_node(Name());
-  config.node.set_cpus(plan_.cpus);
-  config.node.set_gpus(plan_.gpus);
-  config.incarnation = world_.random.Next() | 1;
-  for (uint32_t i = 0; i < plan_.gpus; ++i) config.gpus.push_back(i);
-  core_ = std::make_unique<agent::ClusterCore>(std::move(config));
-  timer_at_ = MonoTime::Never();
-  world_.Note(1, number_, [&] { return absl::StrCat("agent ", Name(), " starts"); });
-  Connect();
-}
-
-void ClusterMachine::Connect() {
-  connected_ = false;
-  connection_ = network_.Connect(number_, this);
-}
-
-void ClusterMachine::KillAgent(absl::Duration back_after) {
-  if (core_ == nullptr) return;
-  world_.Note(2, number_, [&] { return absl::StrCat("agent ", Name(), " is killed"); });
-  AgentIsOver(back_after);
-}
-
-void ClusterMachine::EndAgent(absl::Duration back_after) {
-  if (core_ == nullptr) return;
-  back_after_ = back_after;
-  Feed(agent::SignalReceived{SIGTERM});
-}
-
-void ClusterMachine::Heal() {
-  world_.schedule.In(kAgentBackMin, [this] { StartAgent(); });
-}
-
-// The supervisor notices at once, kills what runs, and exits. The next agent makes its own
-// directory, and does not begin before.
-void ClusterMachine::AgentIsOver(absl::Duration back_after) {
-  core_.reset();
-  const uint64_t life = ++life_;
-  if (connection_.has_value()) network_.CloseByClient(*connection_);
-  connection_.reset();
-  connected_ = false;
-  if (mutation_ != ClusterMutation::kLeaveLaunchers) {
-    for (auto& [start, launched] : launchers_) {
-      launched.launcher->Kill();
-      world_.schedule.In(kKillTakes, [this, start = start] { Clear(start); });
-    }
-  }
-  world_.schedule.In(back_after + kAgentBackMin, [this, life] {
-    if (life == life_) StartAgent();
-  });
-}
-
-void ClusterMachine::OnUp(ConnectionId id) {
-  if (connection_ != std::optional<ConnectionId>(id)) return;
-  connected_ = true;
-  Feed(agent::LinkUp{});
-}
-
-void ClusterMachine::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
-  if (connection_ != std::optional<ConnectionId>(id)) return;
-  Feed(agent::ServerMessageReceived{message});
-  if (message.agent().has_stop()) CheckStop(message.agent().stop());
-}
-
-void ClusterMachine::OnDown(ConnectionId id, const absl::Status& status) {
-  if (connection_ != std::optional<ConnectionId>(id)) return;
-  connection_.reset();
-  connected_ = false;
-  Feed(agent::LinkDown{status});
-  world_.schedule.In(world_.random.Between(absl::Milliseconds(50), absl::Seconds(1)),
-                     [this, life = life_] {
-                       if (life == life_ && core_ != nullptr && !connection_) Connect();
-                     });
-}
-
-void ClusterMachine::Feed(const agent::ClusterEvent& event) {
-  if (core_ == nullptr) return;
-  for (agent::ClusterCommand& command : core_->Step(world_.now(), event))
-    Execute(std::move(command));
-  if (over_ && core_ != nullptr) return AgentIsOver(back_after_);
-  if (core_ != nullptr) ArmTimer();
-}
-
-void ClusterMachine::ArmTimer() {
-  const MonoTime due = core_->NextDeadline();
-  if (due >= timer_at_) return;
-  timer_at_ = std::max(due, world_.now() + absl::Microseconds(1));
-  world_.schedule.At(timer_at_, [this, at = timer_at_, life = life_] {
-    if (life != life_ || at != timer_at_) return;
-    timer_at_ = MonoTime::Never();
-    Feed(agent::AgentTick{});
-  });
-}
-
-void ClusterMachine::Execute(agent::ClusterCommand command) {
-  if (core_ == nullptr) return;
-  if (auto* send = std::get_if<agent::SendToServer>(&command)) {
-    if (mutation_ == ClusterMutation::kForgetParts && send->message.agent().has_joined()) {
-      send->message.mutable_agent()->mutable_joined()->clear_parts();
-    }
-    if (connected_) network_.SendToServer(*connection_, std::move(send->message));
-  } else if (const auto* start = std::get_if<agent::StartLauncher>(&command)) {
-    Launch(*start);
-  } else if (const auto* stop = std::get_if<agent::StopLauncher>(&command)) {
-    StopLaunched(*stop);
-  } else if (const auto* say = std::get_if<agent::Say>(&command)) {
-    world_.Note(3, number_, [&] { return absl::StrCat(Name(), " says: ", say->line); });
-  } else if (std::holds_alternative<cadre::agent::EndAgent>(command)) {
-    over_ = true;
-  }
-}
-
-void ClusterMachine::Launch(const agent::StartLauncher& command) {
-  const v1::Part& part = command.start.part();
-  world_.Note(4, part.id(),
-              [&] { return absl::StrCat(Name(), " starts part ", part.id(), " of ", part.job()); });
-  if (!world_.calm && world_.random.Percent(2)) {
-    world_.schedule.In(absl::ZeroDuration(), [this, id = part.id(), life = life_] {
-      if (life == life_) Feed(agent::LauncherFailed{id, "no such user"});
-    });
-    return;
-  }
-  for (const auto& [start, launched] : launchers_) {
-    Expect(launched.part.id() != part.id(), absl::StrCat("part ", part.id(), " runs twice"));
-  }
-  const uint64_t start = ++starts_;
-  Launched& launched = launchers_[start];
-  launched.part = part;
-  launched.gpus = command.gpus;
-  launched.start = start;
-  launched.life = life_;
-  launched.launcher = std::make_unique<ClusterLauncher>(
-      world_, network_, number_, command.start,
-      [this, id = part.id(), start, life = life_](const std::string& how) {
-        world_.Note(5, id,
-                    [&] { return absl::StrCat(Name(), ": part ", id, "'s launcher: ", how); });
-        world_.schedule.In(absl::Milliseconds(1), [this, id, life, how] {
-          if (life == life_) Feed(EndOf(id, how));
-        });
-      });
-  CheckRoom();
-}
-
-void ClusterMachine::CheckRoom() {
-  uint32_t cpus = 0;
-  std::set<uint32_t> gpus;
-  for (const auto& [start, launched] : launchers_) {
-    cpus += launched.part.cpus();
-    Expect(launched.gpus.size() == launched.part.gpus(), "a part has not the GPUs it was to have");
-    for (const uint32_t gpu : launched.gpus) {
-      Expect(gpu < plan_.gpus && gpus.insert(gpu).second,
-             absl::StrCat("GPU ", gpu, " given twice"));
-    }
-  }
-  Expect(cpus <= plan_.cpus, absl::StrCat(cpus, " CPUs of ", plan_.cpus, " are in use"));
-}
-
-ClusterMachine::Launched* ClusterMachine::FindStart(uint64_t start) {
-  const auto found = launchers_.find(start);
-  return found == launchers_.end() ? nullptr : &found->second;
-}
-
-void ClusterMachine::StopLaunched(const agent::StopLauncher& command) {
-  const auto found = std::find_if(launchers_.begin(), launchers_.end(), [&](const auto& launched) {
-    return launched.second.part.id() == command.id && launched.second.life == life_;
-  });
-  if (found == launchers_.end()) return;
-  const uint64_t start = found->first;
-  Launched& launched = found->second;
-  const bool asked = launched.launcher->lives() && command.grace > absl::ZeroDuration();
-  if (asked && mutation_ == ClusterMutation::kDropStops) return;
-  const bool stubborn = asked && !world_.calm && world_.random.Percent(10);
-  if (asked && !stubborn) launched.launcher->Terminate();
-  world_.schedule.In(asked ? command.grace : absl::ZeroDuration(), [this, start] {
-    Launched* found = FindStart(start);
-    if (found == nullptr) return;
-    const bool lived = found->launcher->lives();
-    found->launcher->Kill();
-    if (lived && found->life == life_) Feed(EndOf(found->part.id(), "signal 9"));
-    world_.schedule.In(kKillTakes, [this, start] { Clear(start); });
-  });
-}
-
-void ClusterMachine::Clear(uint64_t start) {
-  Launched* found = FindStart(start);
-  if (found == nullptr) return;
-  const uint64_t id = found->part.id(), life = found->life;
-  launchers_.erase(start);
-  if (life == life_) Feed(agent::AllocationGone{id});
-}
-
-void ClusterMachine::CheckStop(const v1::StopPart& stop) {
-  for (const auto& [start, launched] : launchers_) {
-    if (launched.part.id() != stop.id()) continue;
-    const absl::Duration limit = FromProto(stop.after()) + FromProto(stop.grace()) + kStopMargin;
-    world_.schedule.In(limit, [this, start = start, id = stop.id(), limit] {
-      Expect(FindStart(start) == nullptr,
-             absl::StrCat("part ", id, " still runs ", absl::FormatDuration(limit),
-                          " after the order to end it"));
-    });
-  }
-}
-
-namespace {
-
-constexpr uint32_t kPort = 20001;
-constexpr int kFirstPid = 1000;
-
-}  // namespace
-
-ClusterLauncher::ClusterLauncher(World& world, Network& network, int machine,
-                                 const v1::StartPart& start,
-                                 std::function<void(std::string how)> ended)
-    : world_(world), network_(network), machine_(machine), ended_(std::move(ended)) {
-  agent::AgentConfig config;
-  config.job = start.part().job();
-  config.incarnation = world_.random.Next() | 1;
-  config.join.set_node(start.part().node());
-  config.join.set_host(start.part().node());
-  config.join.set_address("10.0.0.1");
-  config.join.set_slots(start.part().workers());
-  config.join.set_part(start.part().id());
-  config.join.set_held_port(kPort);
-  core_ = std::make_unique<agent::AgentCore>(std::move(config));
-  // The process takes a moment to start.
-  In(world_.random.Between(absl::Milliseconds(5), absl::Milliseconds(200)), [this] {
-    Connect();
-    Feed(agent::AgentTick{});
-  });
-}
-
-ClusterLauncher::~ClusterLauncher() {
-  *here_ = false;
-  if (connection_.has_value()) network_.CloseByClient(*connection_);
-}
-
-void ClusterLauncher::In(absl::Duration delay, std::function<void()> what) {
-  world_.schedule.In(delay, [here = here_, this, what = std::move(what)] {
-    if (*here && core_ != nullptr) what();
-  });
-}
-
-void ClusterLauncher::Terminate() {
-  if (lives()) Feed(agent::SignalReceived{SIGTERM});
-}
-
-void ClusterLauncher::Kill() {
-  core_.reset();
-  if (connection_.has_value()) network_.CloseByClient(*connection_);
-  connection_.reset();
-}
-
-void ClusterLauncher::Connect() {
-  connected_ = false;
-  connection_ = network_.Connect(machine_, this);
-}
-
-void ClusterLauncher::OnUp(ConnectionId id) {
-  if (connection_ != std::optional<ConnectionId>(id)) return;
-  connected_ = true;
-  Feed(agent::LinkUp{});
-}
-
-void ClusterLauncher::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
-  if (connection_ == std::optional<ConnectionId>(id)) Feed(agent::ServerMessageReceived{message});
-}
-
-void ClusterLauncher::OnDown(ConnectionId id, const absl::Status& status) {
-  if (connection_ != std::optional<ConnectionId>(id)) return;
-  connection_.reset();
-  connected_ = false;
-  Feed(agent::LinkDown{status});
-  In(world_.random.Between(absl::Milliseconds(50), absl::Seconds(1)), [this] {
-    if (!connection_.has_value()) Connect();
-  });
-}
-
-void ClusterLauncher::Feed(const agent::AgentEvent& event) {
-  if (core_ == nullptr) return;
-  own_events_.push_back(event);
-  if (feeding_) return;
-  feeding_ = true;
-  while (!own_events_.empty() && !exit_.has_value()) {
-    const agent::AgentEvent next = std::move(own_events_.front());
-    own_events_.pop_front();
-    for (agent::AgentCommand& command : core_->Step(world_.now(), next))
-      Execute(std::move(command));
-  }
-  feeding_ = false;
-  if (exit_.has_value()) return End(absl::StrCat("exit status ", *exit_));
-  ArmTimer();
-}
-
-void ClusterLauncher::ArmTimer() {
-  const MonoTime due = core_->NextDeadline();
-  if (due >= timer_at_) return;
-  timer_at_ = std::max(due, world_.now() + absl::Microseconds(1));
-  In(timer_at_ - world_.now(), [this, at = timer_at_] {
-    if (at != timer_at_) return;
-    timer_at_ = MonoTime::Never();
-    Feed(agent::AgentTick{});
-  });
-}
-
-void ClusterLauncher::Execute(agent::AgentCommand command) {
-  if (auto* send = std::get_if<agent::SendToServer>(&command)) {
-    if (connected_) network_.SendToServer(*connection_, std::move(send->message));
-  } else if (const auto* start = std::get_if<agent::StartWorkers>(&command)) {
-    StartWorkersOf(*start);
-  } else if (const auto* stop = std::get_if<agent::StopWorkers>(&command)) {
-    StopWorkersOf(*stop);
-  } else if (const auto* exit = std::get_if<agent::Exit>(&command)) {
-    exit_ = exit->status;
-  }
-}
-
-void ClusterLauncher::StartWorkersOf(const agent::StartWorkers& command) {
-  generation_ = command.generation.number;
-  alive_.clear();
-  // All workers of a part run for the same time.
-  const absl::Duration takes = world_.random.Between(absl::Seconds(1), absl::Seconds(20));
-  for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
-    alive_.insert(i);
-    In(absl::Milliseconds(20), [this, i, generation = generation_] {
-      if (generation == generation_ && alive_.count(i) != 0) {
-        Feed(agent::WorkerRuns{generation, i, kFirstPid + static_cast<int>(i)});
-      }
-    });
-    In(takes, [this, i, generation = generation_] {
-      if (generation != generation_ || alive_.erase(i) == 0) return;
-      v1::WorkerExit exit;
-      if (!world_.calm && world_.random.Percent(5)) exit.set_exit_code(1);
-      Feed(agent::WorkerDied{generation, i, exit});
-    });
-  }
-}
-
-void ClusterLauncher::StopWorkersOf(const agent::StopWorkers& command) {
-  const absl::Duration takes = world_.random.Between(
-      absl::Milliseconds(1), std::max(command.grace, absl::Duration(absl::Milliseconds(20))));
-  In(takes, [this, generation = command.generation] {
-    if (generation != generation_) return;
-    for (const uint32_t local_rank : std::exchange(alive_, {})) {
-      v1::WorkerExit exit;
-      exit.set_signal(SIGTERM);
-      Feed(agent::WorkerDied{generation, local_rank, exit});
-    }
-    Feed(agent::AllGone{generation, kPort});
-  });
-}
-
-void ClusterLauncher::End(const std::string& how) {
-  Kill();
-  const auto ended = ended_;
-  ended(how);
 }
 
 }  // namespace cadre::simulation

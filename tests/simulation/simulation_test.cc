@@ -119,7 +119,8 @@ INSTANTIATE_TEST_SUITE_P(OnPurpose, MutationTest,
 }  // namespace
 
 // The cluster's queue with the agents' real cores, in many histories with faults. By hand:
-// CADRE_CLUSTER_HISTORIES=100000, or CADRE_CLUSTER_SEED=N for one with its events.
+// CADRE_CLUSTER_HISTORIES=100000 and CADRE_CLUSTER_FIRST_SEED=N, or CADRE_CLUSTER_SEED=N for one
+// history with its events.
 
 namespace {
 
@@ -149,26 +150,36 @@ TEST(ClusterSimulationTest, EveryHistoryKeepsThePromises) {
     return;
   }
   const uint64_t histories = FromEnvironment("CADRE_CLUSTER_HISTORIES", 300);
+  const uint64_t first = FromEnvironment("CADRE_CLUSTER_FIRST_SEED", 1);
   uint64_t events = 0;
-  int succeeded = 0, failed = 0, cancelled = 0, agents_lost = 0;
-  for (uint64_t seed = 1; seed <= histories; ++seed) {
+  ClusterResult sum;
+  for (uint64_t seed = first; seed < first + histories; ++seed) {
     const ClusterResult result = RunClusterHistory(seed, ClusterMutation::kNone, false);
     ASSERT_EQ(result.broken, "") << Story(seed, ClusterMutation::kNone);
     events += result.events;
-    succeeded += result.succeeded;
-    failed += result.failed;
-    cancelled += result.cancelled;
-    agents_lost += result.agents_lost;
+    sum.succeeded += result.succeeded;
+    sum.failed += result.failed;
+    sum.cancelled += result.cancelled;
+    sum.agents_lost += result.agents_lost;
+    sum.batch_jobs += result.batch_jobs;
+    sum.steps += result.steps;
+    sum.steps_waited += result.steps_waited;
+    sum.steps_outlived += result.steps_outlived;
   }
-  printf("%s\n", absl::StrCat(histories, " histories, ", events, " events: ", succeeded,
-                              " jobs succeeded, ", failed, " failed, ", cancelled, " cancelled; ",
-                              agents_lost, " agents killed")
+  printf("%s\n", absl::StrCat(histories, " histories, ", events, " events: ", sum.succeeded,
+                              " jobs and steps succeeded, ", sum.failed, " failed, ", sum.cancelled,
+                              " cancelled; ", sum.agents_lost, " agents killed; ", sum.batch_jobs,
+                              " batch jobs with ", sum.steps, " steps, of which ", sum.steps_waited,
+                              " waited and ", sum.steps_outlived, " outlived their nodes")
                      .c_str());
   // The histories must contain enough of each outcome.
-  EXPECT_GT(succeeded, failed);
-  EXPECT_GT(failed, 0);
-  EXPECT_GT(cancelled, 0);
-  EXPECT_GT(agents_lost, 0);
+  EXPECT_GT(sum.succeeded, sum.failed);
+  EXPECT_GT(sum.failed, 0);
+  EXPECT_GT(sum.cancelled, 0);
+  EXPECT_GT(sum.agents_lost, 0);
+  EXPECT_GT(sum.batch_jobs, 0);
+  EXPECT_GT(sum.steps_waited, sum.steps / 20);
+  EXPECT_GT(sum.steps_outlived, 0);
 }
 
 TEST(ClusterSimulationTest, ASeedIsAHistory) {
@@ -183,6 +194,7 @@ TEST(ClusterSimulationTest, MistakesOnPurposeAreFound) {
   EXPECT_NE(FirstBroken(ClusterMutation::kForgetParts, 300), 0u);
   EXPECT_NE(FirstBroken(ClusterMutation::kDropStops, 300), 0u);
   EXPECT_NE(FirstBroken(ClusterMutation::kLeaveLaunchers, 300), 0u);
+  EXPECT_NE(FirstBroken(ClusterMutation::kForgetBatchJobs, 300), 0u);
 }
 
 }  // namespace

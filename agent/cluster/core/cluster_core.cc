@@ -1,6 +1,7 @@
 #include "agent/cluster/core/cluster_core.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -135,24 +136,70 @@ void ClusterCore::OnOrder(const v1::AgentOrder& order) {
 void ClusterCore::OnStart(const v1::StartPart& start) {
   const uint64_t id = start.part().id();
   if (running_.count(id) != 0) return;
-  if (free_gpus_.size() < start.part().gpus()) {
-    return ReportUnstarted(id, "the node has too few free GPUs");
+  Running allocation;
+  if (start.part().within() != 0) {
+    const std::optional<std::vector<uint32_t>> gpus = GpusOfBatchJob(start);
+    if (!gpus.has_value()) {
+      // The node is as good as before once its batch job has it again.
+      return ReportUnstarted(id, "its batch job has no longer what the step needs of this node",
+                             v1::BLAME_NOBODY);
+    }
+    allocation.within = start.part().within();
+    allocation.gpus = *gpus;
+  } else if (free_gpus_.size() < start.part().gpus()) {
+    return ReportUnstarted(id, "the node has too few free GPUs", v1::BLAME_NODE);
+  } else {
+    const auto end = std::next(free_gpus_.begin(), start.part().gpus());
+    allocation.gpus.assign(free_gpus_.begin(), end);
+    allocation.own_gpus.insert(free_gpus_.begin(), end);
+    free_gpus_.erase(free_gpus_.begin(), end);
   }
-  Running& allocation = running_.emplace(id, Running()).first->second;
-  while (allocation.gpus.size() < start.part().gpus()) {
-    allocation.gpus.push_back(*free_gpus_.begin());
-    free_gpus_.erase(free_gpus_.begin());
-  }
+  allocation.holds = start.part().holds();
+  allocation.overlaps = start.spec().slurm_step().overlap();
+  running_.emplace(id, allocation);
   CheckGpus();
-  allocation.grace = FromProto(start.spec().timeouts().stop_grace()) + kLauncherMargin;
+  if (allocation.holds) {
+    commands_.push_back(
+        Say{absl::StrCat("job ", start.part().job(), ": this node is held for its steps")});
+    return;
+  }
+  running_.at(id).grace = FromProto(start.spec().timeouts().stop_grace()) + kLauncherMargin;
   commands_.push_back(Say{absl::StrCat("job ", start.part().job(), ": starting its launcher for ",
                                        start.part().workers(), " workers as ", start.user())});
   commands_.push_back(StartLauncher{start, allocation.gpus, server_id_});
 }
 
+std::optional<std::vector<uint32_t>> ClusterCore::GpusOfBatchJob(const v1::StartPart& start) const {
+  const auto batch = running_.find(start.part().within());
+  if (batch == running_.end()) return std::nullopt;
+  // How many steps use each GPU, those first that share it with no step that does not overlap.
+  std::vector<std::tuple<size_t, size_t, uint32_t>> by_use;
+  for (const uint32_t gpu : batch->second.gpus) {
+    size_t exclusive = 0, overlapping = 0;
+    for (const auto& [id, one] : running_) {
+      if (one.within != batch->first) continue;
+      if (std::find(one.gpus.begin(), one.gpus.end(), gpu) == one.gpus.end()) continue;
+      ++(one.overlaps ? overlapping : exclusive);
+    }
+    by_use.emplace_back(exclusive, overlapping, gpu);
+  }
+  const size_t wanted = start.part().gpus();
+  if (by_use.size() < wanted) return std::nullopt;
+  std::sort(by_use.begin(), by_use.end());
+  const bool shares = wanted > 0 && std::get<0>(by_use[wanted - 1]) > 0;
+  if (shares && !start.spec().slurm_step().overlap()) return std::nullopt;
+  std::vector<uint32_t> gpus;
+  for (size_t i = 0; i < wanted; ++i) gpus.push_back(std::get<uint32_t>(by_use[i]));
+  std::sort(gpus.begin(), gpus.end());
+  return gpus;
+}
+
 void ClusterCore::OnStop(const v1::StopPart& stop) {
   const auto found = running_.find(stop.id());
-  if (found == running_.end()) return ReportUnstarted(stop.id(), "it does not run here");
+  if (found == running_.end()) {
+    return ReportUnstarted(stop.id(), "it does not run here", v1::BLAME_NODE);
+  }
+  if (found->second.holds) return EndAllocation(stop.id(), v1::PartReport());
   found->second.grace = FromProto(stop.grace());
   found->second.stop_at = std::min(found->second.stop_at, now_ + FromProto(stop.after()));
 }
@@ -171,7 +218,14 @@ void ClusterCore::OnSignal(int signal) {
   if (connected_) Send(std::move(report));
   connected_ = false;
   renew_at_ = MonoTime::Never();
-  for (auto& [id, allocation] : running_) allocation.stop_at = std::min(allocation.stop_at, now_);
+  for (auto next = running_.begin(); next != running_.end();) {
+    const auto one = next++;
+    if (one->second.holds) {
+      EndAllocation(one->first, v1::PartReport());
+    } else {
+      one->second.stop_at = std::min(one->second.stop_at, now_);
+    }
+  }
 }
 
 void ClusterCore::OnLauncherEnded(const LauncherEnded& ended) {
@@ -196,20 +250,30 @@ void ClusterCore::OnUnkillable(const AllocationUnkillable& unkillable) {
 void ClusterCore::EndAllocation(uint64_t id, v1::PartReport end) {
   const auto found = running_.find(id);
   CADRE_CHECK(found != running_.end(), "allocation ", id, " does not run");
-  for (const uint32_t gpu : found->second.gpus) {
-    const bool was_taken = free_gpus_.insert(gpu).second;
-    CADRE_CHECK(was_taken, "GPU ", gpu, " belongs to no allocation");
-  }
+  const Running ended = std::move(found->second);
   running_.erase(found);
+  for (const uint32_t gpu : ended.own_gpus) PassOn(gpu, ended.within == 0 ? id : ended.within);
   CheckGpus();
   commands_.push_back(RemoveFiles{id});
   end.set_id(id);
   Report(std::move(end));
 }
 
+void ClusterCore::PassOn(uint32_t gpu, uint64_t batch_allocation) {
+  for (auto& [id, allocation] : running_) {
+    const std::vector<uint32_t>& used = allocation.gpus;
+    if (allocation.within != batch_allocation) continue;
+    if (std::find(used.begin(), used.end(), gpu) == used.end()) continue;
+    allocation.own_gpus.insert(gpu);
+    return;
+  }
+  const bool was_taken = free_gpus_.insert(gpu).second;
+  CADRE_CHECK(was_taken, "GPU ", gpu, " belongs to no allocation");
+}
+
 void ClusterCore::CheckGpus() const {
   size_t gpus = free_gpus_.size();
-  for (const auto& [id, allocation] : running_) gpus += allocation.gpus.size();
+  for (const auto& [id, allocation] : running_) gpus += allocation.own_gpus.size();
   CADRE_CHECK(gpus == config_.gpus.size(), gpus, " of ", config_.gpus.size(),
               " GPUs are free or belong to an allocation");
 }
@@ -246,10 +310,11 @@ void ClusterCore::ReportUnkillable(uint64_t id, const std::string& text) {
   Send(std::move(report));
 }
 
-void ClusterCore::ReportUnstarted(uint64_t id, const std::string& text) {
+void ClusterCore::ReportUnstarted(uint64_t id, const std::string& text, v1::PartBlame blame) {
   v1::PartReport end;
   end.set_id(id);
   end.set_text(text);
+  end.set_blame(blame);
   Report(std::move(end));
 }
 

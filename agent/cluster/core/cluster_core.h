@@ -99,7 +99,16 @@ class ClusterCore {
 
  private:
   struct Running {
+    // The GPUs that it may use, and those of them that belong to it. Those of a step belong to the
+    // allocation `within` until that has ended.
     std::vector<uint32_t> gpus;
+    std::set<uint32_t> own_gpus;
+    // The allocation of the step's batch job; 0: it is no step.
+    uint64_t within = 0;
+    // No launcher runs in it; its GPUs are for steps.
+    bool holds = false;
+    // A step that may use what other steps use.
+    bool overlaps = false;
     absl::Duration grace;
     // When the launcher is to be stopped.
     MonoTime stop_at = MonoTime::Never();
@@ -113,6 +122,12 @@ class ClusterCore {
   void OnServerMessage(const v1::ServerMessage& message);
   void OnOrder(const v1::AgentOrder& order);
   void OnStart(const v1::StartPart& start);
+  // The GPUs that the step gets of those that its batch job has here; nullopt: too few of them are
+  // left.
+  std::optional<std::vector<uint32_t>> GpusOfBatchJob(const v1::StartPart& start) const;
+  // Gives the GPU of an allocation that ends to a step of the same batch job that uses it, if there
+  // is one, or else frees it.
+  void PassOn(uint32_t gpu, uint64_t batch_allocation);
   void OnStop(const v1::StopPart& stop);
   void OnSignal(int signal);
   void OnLauncherEnded(const LauncherEnded& ended);
@@ -124,7 +139,7 @@ class ClusterCore {
   void CheckGpus() const;
   void OnDeadlines();
   void Report(v1::PartReport end);
-  void ReportUnstarted(uint64_t id, const std::string& text);
+  void ReportUnstarted(uint64_t id, const std::string& text, v1::PartBlame blame);
   void Send(v1::AgentReport report);
   void SendJoined();
 

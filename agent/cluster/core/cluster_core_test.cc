@@ -24,7 +24,8 @@ std::string Said(const v1::NodeMessage& message) {
     return absl::StrCat("up joined [", absl::StrJoin(report.joined().parts(), ","), "]");
   }
   if (report.has_ended()) {
-    return absl::StrCat("up ended ", report.ended().id(), " ", report.ended().text());
+    return absl::StrCat("up ended ", report.ended().id(), " ", report.ended().text(),
+                        report.ended().blame() == v1::BLAME_NOBODY ? ", of nobody" : "");
   }
   if (report.has_remains()) {
     return absl::StrCat("up remains ", report.remains().id(), " ", report.remains().text());
@@ -69,11 +70,15 @@ class ClusterCoreTest : public testing::Test {
     message.mutable_welcome()->mutable_version()->set_minor(minor);
     return Feed(ServerMessageReceived{message});
   }
-  std::vector<std::string> Start(uint64_t id, uint32_t gpus) {
+  std::vector<std::string> Start(uint64_t id, uint32_t gpus, uint64_t within = 0,
+                                 bool holds = false, bool overlaps = false) {
     v1::ServerMessage message;
     v1::StartPart* start = message.mutable_agent()->mutable_start();
     start->mutable_part()->set_id(id);
     start->mutable_part()->set_gpus(gpus);
+    start->mutable_part()->set_within(within);
+    start->mutable_part()->set_holds(holds);
+    start->mutable_spec()->mutable_slurm_step()->set_overlap(overlaps);
     start->mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(5);
     return Feed(ServerMessageReceived{message});
   }
@@ -108,6 +113,50 @@ class ClusterCoreTest : public testing::Test {
   uint64_t server_id_ = 0;
   MonoTime now_;
 };
+
+TEST_F(ClusterCoreTest, AHeldNodeRunsNothingAndIsGivenBackAtOnce) {
+  Feed(LinkUp{});
+  EXPECT_THAT(Start(1, 2, 0, true), IsEmpty());
+  EXPECT_THAT(Start(2, 1), ElementsAre("up ended 2 the node has too few free GPUs"));
+  EXPECT_THAT(Stop(1, 0, 5), ElementsAre("remove 1", "up ended 1 "));
+  EXPECT_THAT(Start(3, 2), ElementsAre("start 3 gpus [3,5]"));
+}
+
+TEST_F(ClusterCoreTest, StepsUseTheGpusOfTheirBatchJob) {
+  Feed(LinkUp{});
+  Start(1, 2, 0, true);
+  EXPECT_THAT(Start(2, 1, 1), ElementsAre("start 2 gpus [3]"));
+  EXPECT_THAT(Start(3, 1, 1), ElementsAre("start 3 gpus [5]"));
+  EXPECT_THAT(Start(4, 2, 1, false, true), ElementsAre("start 4 gpus [3,5]"));
+  const char kTooFew[] = "its batch job has no longer what the step needs of this node";
+  EXPECT_THAT(Start(5, 3, 1), ElementsAre(absl::StrCat("up ended 5 ", kTooFew, ", of nobody")));
+  EXPECT_THAT(Start(6, 1, 1), ElementsAre(absl::StrCat("up ended 6 ", kTooFew, ", of nobody")));
+}
+
+// Fault (queue): Steps that overlap and steps that do not run on one node -> Two that do not never
+// use the same GPU
+TEST_F(ClusterCoreTest, AStepGetsAGpuOfWhichOnlyStepsThatOverlapUseAny) {
+  Feed(LinkUp{});
+  Start(1, 2, 0, true);
+  EXPECT_THAT(Start(2, 1, 1), ElementsAre("start 2 gpus [3]"));
+  EXPECT_THAT(Start(3, 1, 1, false, true), ElementsAre("start 3 gpus [5]"));
+  EXPECT_THAT(Start(4, 1, 1), ElementsAre("start 4 gpus [5]"));
+}
+
+// Fault (queue): A batch job ends before one of its steps -> The GPUs that the step uses go to no
+// other job until the step has ended
+TEST_F(ClusterCoreTest, AGpuIsFreeOnlyWhenNoStepUsesItAnyMore) {
+  Feed(LinkUp{});
+  Start(1, 2, 0, true);
+  Start(2, 1, 1);
+  Start(3, 2, 1, false, true);
+  Stop(1, 0, 5);
+  EXPECT_THAT(Start(4, 1), ElementsAre("up ended 4 the node has too few free GPUs"));
+  Feed(AllocationGone{3});
+  EXPECT_THAT(Start(5, 1), ElementsAre("start 5 gpus [5]"));
+  Feed(AllocationGone{2});
+  EXPECT_THAT(Start(6, 1), ElementsAre("start 6 gpus [3]"));
+}
 
 TEST_F(ClusterCoreTest, APartIsStartedEndsAndGivesItsGpusBack) {
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined []"));

@@ -1,5 +1,8 @@
 #include "agent/supervisor/warm/template_messages.h"
 
+#include <initializer_list>
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -27,11 +30,15 @@ absl::StatusOr<std::string> Joined(const std::vector<std::string>& fields) {
   return message;
 }
 
-bool HasComma(const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    if (name.find(',') != std::string::npos) return true;
+// The first name with a comma.
+std::optional<std::string> NameWithComma(
+    std::initializer_list<const std::vector<std::string>*> lists) {
+  for (const std::vector<std::string>* names : lists) {
+    for (const std::string& name : *names) {
+      if (name.find(',') != std::string::npos) return name;
+    }
   }
-  return false;
+  return std::nullopt;
 }
 
 absl::Status Broken(absl::string_view message) {
@@ -51,8 +58,11 @@ TemplateRefused Refused(const std::vector<absl::string_view>& fields) {
 }  // namespace
 
 absl::StatusOr<std::string> Encode(const ImportOrder& order) {
-  if (HasComma(order.preload) || HasComma(order.refused) || HasComma(order.rank_variables)) {
-    return absl::InvalidArgumentError("a name has a comma in it");
+  if (const auto name = NameWithComma({&order.preload, &order.refused, &order.rank_variables})) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name ", *name,
+                     ", of a module or an environment variable, has a comma in it, and orders to a "
+                     "template separate names by commas"));
   }
   std::vector<std::string> fields = {"imports",
                                      order.module,

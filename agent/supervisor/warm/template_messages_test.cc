@@ -8,6 +8,7 @@ namespace cadre::supervisor {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string Text(std::initializer_list<const char*> fields) {
   std::string text;
@@ -38,7 +39,8 @@ TEST(TemplateMessagesTest, AnOrderThatDoesNotFitOrCannotBeToldApartIsRefused) {
   EXPECT_THAT(Encode(fork), StatusIs(absl::StatusCode::kInvalidArgument));
   ImportOrder imports;
   imports.preload = {"a,b"};
-  EXPECT_THAT(Encode(imports), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Encode(imports),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the name a,b, of a module")));
 }
 
 TEST(TemplateMessagesTest, AnswersAreUnderstood) {

@@ -248,7 +248,8 @@ void GiveUp(State& state, WarmProgram& program, const std::string& why) {
 void StartTemplate(State& state, WarmProgram& program, MonoTime now) {
   CADRE_CHECK(program.next_template.serial == 0, "a template of the program is importing already");
   if (++program.templates > kMaxTemplates) {
-    return GiveUp(state, program, absl::StrCat(kMaxTemplates, " templates were tried"));
+    return GiveUp(state, program,
+                  absl::StrCat(kMaxTemplates, " templates were started, which is the limit"));
   }
   absl::StatusOr<Template> started = StartTemplateProcess(state, program);
   if (!started.ok()) return GiveUp(state, program, std::string(started.status().message()));

@@ -115,8 +115,9 @@ struct Dashboard::Impl {
     if (own.size() >= kReadersOfUserMax) {
       exchange->Reply(503, kTextType,
                       absl::StrCat(caller, ": ", own.size(),
-                                   " requests are open, which is the limit "
-                                   "(dashboard readers of a user)\n"));
+                                   " requests to the dashboard are open, which is the limit "
+                                   "(dashboard readers of a user); close some of its pages, or try "
+                                   "again later\n"));
       return false;
     }
     own.push_back(exchange);
@@ -225,7 +226,7 @@ struct Dashboard::Impl {
     }
     AskCore<v1::JobStatus>(
         bearer, std::move(exchange),
-        [&](host::CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
+        [&](host::CoreThread& core, auto done) { core.AskStatus(job, std::move(done), OwnerCheckOf(bearer)); },
         [](HttpExchange& to, const v1::JobStatus& status) {
           to.Reply(200, kJsonType, JobJson(status));
         });
@@ -234,7 +235,7 @@ struct Dashboard::Impl {
   void Usage(const std::string& job, const Bearer& bearer, Exchange exchange) {
     AskCore<v1::JobUsage>(
         bearer, std::move(exchange),
-        [&](host::CoreThread& core, auto done) { core.AskUsage(job, std::move(done)); },
+        [&](host::CoreThread& core, auto done) { core.AskUsage(job, std::move(done), OwnerCheckOf(bearer)); },
         [](HttpExchange& to, const v1::JobUsage& usage) {
           to.Reply(200, kJsonType, UsageJson(usage));
         });

@@ -329,7 +329,8 @@ TEST_F(DashboardTokensTest, OneUsersStreamsLeaveOthersTheirPlaces) {
   }
   ReaderForTest one_more(dashboard_->port()), bob(dashboard_->port());
   follow(one_more, User("ann"));
-  EXPECT_TRUE(one_more.Await("user ann: 16 requests are open, which is the limit"));
+  EXPECT_TRUE(
+      one_more.Await("user ann: 16 requests to the dashboard are open, which is the limit"));
   follow(bob, User("bob"));
   EXPECT_TRUE(bob.Await("event: jobs"));
   anns.clear();

@@ -1,5 +1,5 @@
 // The cluster: jobs that wait for nodes, and the nodes.
-import {byId, count, element, replace, row} from './dom.js';
+import {byId, count, element, idOf, replace, row} from './dom.js';
 
 // As the server goes through them: by priority, then by age.
 export function showQueue(jobs) {
@@ -7,7 +7,7 @@ export function showQueue(jobs) {
   waiting.sort((a, b) => b.priority - a.priority || Number(a.submission) - Number(b.submission));
   byId('queue-section').hidden = waiting.length === 0;
   replace(byId('queue'), ...waiting.map((job) => row(
-      element('a', {href: `#${encodeURIComponent(job.name)}`}, job.name), String(job.priority), job.user, job.waiting_for)));
+      element('a', {href: `#${encodeURIComponent(idOf(job))}`}, job.name), String(job.priority), job.user, job.waiting_for)));
 }
 
 export function showNodes(nodes) {
@@ -26,7 +26,7 @@ export function showNodes(nodes) {
       if (index) jobs.append(' ');
       jobs.append(element('a', {href: `#${encodeURIComponent(part.job)}`}, part.job));
     });
-    return row(node.name, state, used('cpus'), used('gpus'), node.user || 'any', labels.join(', '), jobs);
+    return row(node.name, state, used('cpus'), used('gpus'), memoryOf(node), node.user || 'any', labels.join(', '), jobs);
   });
   replace(byId('nodes'), ...lines);
   const known = nodes.filter(isUseKnown);
@@ -40,6 +40,14 @@ export function showNodes(nodes) {
     if (all) text.push(`${sum(parts, field)} of ${count(all, word)} in use`);
   }
   byId('cluster-line').textContent = text.join(' · ');
+}
+
+// Given to jobs, of all. JSON has these numbers as text, and 0 where the memory is not counted.
+function memoryOf(node) {
+  const gib = (bytes) => Number((bytes / 2 ** 30).toFixed(2));
+  if (!Number(node.memory)) return '';
+  const given = node.parts.reduce((total, part) => total + Number(part.memory), 0);
+  return `${isUseKnown(node) ? gib(given) : '?'}/${gib(Number(node.memory))} GiB`;
 }
 
 // Where the agent is away, or ends what was given up, launchers may run of which the server counts nothing.

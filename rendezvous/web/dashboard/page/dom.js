@@ -48,6 +48,9 @@ export function shownName(name) {
 const PHASES = {CANCELLED_PHASE: 'cancelled', JOB_PHASE_UNSPECIFIED: 'starting'};
 export const phaseName = (phase) => PHASES[phase] || phase.toLowerCase();
 
+// By what the server finds a job for as long as it knows it: another job may get the name.
+export const idOf = (job) => (Number(job.submission) ? String(job.submission) : job.name);
+
 // If a past run has no verdict, how it ended is unknown.
 const isPast = (job) => shownName(job.name) !== job.name;
 export const phaseOf = (job) => (isPast(job) && !job.verdict ? 'unknown' : phaseName(job.phase));

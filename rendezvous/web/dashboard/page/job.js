@@ -1,6 +1,6 @@
 // One job: its nodes and ranks, generations, verdict.
 import {Charts} from './charts.js';
-import {asShown, byId, element, isLive, phaseName, phaseOf, progressText, replace, row, shownName, took} from './dom.js';
+import {asShown, byId, element, idOf, isLive, phaseName, phaseOf, progressText, replace, row, shownName, took} from './dom.js';
 import {get} from './events.js';
 import {chartsOverTime} from './history.js';
 import {drawTimeline} from './pictures.js';
@@ -117,7 +117,7 @@ async function loadUsage() {
   const {name} = shown;
   if (usage.job !== name) usage = {job: name, nodes: []};
   try {
-    const response = await get(`api/jobs/${encodeURIComponent(name)}/usage`);
+    const response = await get(`api/jobs/${encodeURIComponent(idOf(shown))}/usage`);
     const found = response.ok ? await response.json() : {nodes: []};
     if (shown.name !== name) return;
     usage = {job: name, nodes: found.nodes};

@@ -1,11 +1,11 @@
 // One worker's output, followed.
-import {asShown, byId, element, replace} from './dom.js';
+import {asShown, byId, element, idOf, replace} from './dom.js';
 import {get, readText} from './events.js';
 
 const KEPT_CHARACTERS = 200000;
 
 // What is followed, and what could be: ranks by generation, as the server finds them.
-let choice = {job: '', generation: 0, rank: 0, stream: 'stdout'};
+let choice = {job: '', id: '', generation: 0, rank: 0, stream: 'stdout'};
 let found = new Map();
 let newest = true;
 let submitted = false;
@@ -16,7 +16,7 @@ export const chosenRank = () => choice.rank;
 
 export async function showLogs(job) {
   if (job.name !== choice.job) {
-    choice = {job: job.name, generation: 0, rank: 0, stream: 'stdout'};
+    choice = {job: job.name, id: idOf(job), generation: 0, rank: 0, stream: 'stdout'};
     newest = true;
     seen = '';
     follow();
@@ -26,7 +26,7 @@ export async function showLogs(job) {
   const now = `${job.name} ${job.generation} ${job.workers_running} ${job.workers_succeeded}`;
   if (now === seen) return;
   seen = now;
-  const response = await get(`api/jobs/${encodeURIComponent(job.name)}/logs`);
+  const response = await get(`api/jobs/${encodeURIComponent(choice.id)}/logs`);
   if (!response.ok) return;
   const list = await response.json();
   if (job.name !== choice.job) return;
@@ -75,7 +75,7 @@ async function follow() {
   let raw = '';
   const query = `generation=${choice.generation}&rank=${choice.rank}&stream=${choice.stream}`;
   try {
-    const response = await get(`api/jobs/${encodeURIComponent(choice.job)}/log?${query}`, signal);
+    const response = await get(`api/jobs/${encodeURIComponent(choice.id)}/log?${query}`, signal);
     if (!response.ok) {
       log.textContent = await response.text();
       return;

@@ -1,7 +1,7 @@
 // The list of jobs, and which of them is shown.
 import {showNodes, showQueue} from './cluster.js';
 import {compareBox} from './compare.js';
-import {byId, count, element, isLive, phaseOf, progressText, replace, row, shownName} from './dom.js';
+import {byId, count, element, idOf, isLive, phaseOf, progressText, replace, row, shownName} from './dom.js';
 import {follow, setToken} from './events.js';
 import {showJob} from './job.js';
 
@@ -41,7 +41,7 @@ function start() {
       showJobs();
       showQueue(jobs);
       // Where there is one job there is nothing to choose.
-      if (!chosen() && jobs.length === 1) location.hash = jobs[0].name;
+      if (!chosen() && jobs.length === 1) location.hash = idOf(jobs[0]);
     },
     nodes: (list) => showNodes(list.nodes),
     job: (status) => {
@@ -61,12 +61,12 @@ function showJobs() {
   replace(byId('jobs'), ...jobs.map((job) => {
     const phase = phaseOf(job);
     const line = row(
-        compareBox(job.name), element('a', {href: `#${encodeURIComponent(job.name)}`}, shownName(job.name)),
+        compareBox(job), element('a', {href: `#${encodeURIComponent(idOf(job))}`}, shownName(job.name)),
         element('span', {class: `phase ${phase}`}, phase), job.generation, String(job.nodes_in),
         `${job.workers_running}/${job.world_size}`, `${job.restarts}/${job.max_restarts}`,
         element('span', {class: 'words'}, progressText(job.progress)),
         job.verdict ? job.verdict.message : job.stop_reason || job.stall || job.waiting_for);
-    if (job.name === chosen()) line.className = 'chosen';
+    if (chosen() === idOf(job) || chosen() === job.name) line.className = 'chosen';
     return line;
   }));
 }

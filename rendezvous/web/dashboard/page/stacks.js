@@ -1,8 +1,9 @@
 // Where the ranks are, asked when somebody wants to know: it is not pushed.
-import {byId, element} from './dom.js';
+import {byId, element, idOf} from './dom.js';
 import {get} from './events.js';
 
 let job = '';
+let id = '';
 let asked = 0;
 
 // What was found stays until another job is shown.
@@ -10,6 +11,7 @@ export function showStacks(shown) {
   byId('ask-stacks').disabled = shown.phase !== 'RUNNING' && shown.phase !== 'STOPPING';
   if (shown.name === job) return;
   job = shown.name;
+  id = idOf(shown);
   asked += 1;
   say('');
   byId('stacks').replaceChildren();
@@ -24,7 +26,7 @@ async function ask() {
   say('The nodes are asked …');
   let text = 'The connection was lost.', reply = null;
   try {
-    const response = await get(`api/jobs/${encodeURIComponent(job)}/stacks`);
+    const response = await get(`api/jobs/${encodeURIComponent(id)}/stacks`);
     if (response.ok) reply = await response.json();
     else text = await response.text();
   } catch (error) {

@@ -1,6 +1,6 @@
-// Lists of hosts: in Slurm's compact form, and in host files as for mpirun. Pure.
-#ifndef CADRE_LAUNCHER_ENVIRONMENT_HOST_LIST_H_
-#define CADRE_LAUNCHER_ENVIRONMENT_HOST_LIST_H_
+// Host files as for mpirun. Pure.
+#ifndef CADRE_LAUNCHER_ENVIRONMENT_HOSTFILE_H_
+#define CADRE_LAUNCHER_ENVIRONMENT_HOSTFILE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,6 @@
 #include "absl/strings/string_view.h"
 
 namespace cadre::launcher {
-
-inline constexpr size_t kMaxHosts = 65536;
-// Expands "n[01-03,07],g-a[1-2]" to names; several brackets in a name are a product, and zeros in
-// front are kept. INVALID_ARGUMENT for a list that is malformed or has more than kMaxHosts names.
-absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list);
-
-// Expands Slurm's counts per node: "2(x3),1" to {2, 2, 2, 1}.
-absl::StatusOr<std::vector<uint32_t>> ExpandTasksPerNode(absl::string_view text);
 
 inline constexpr size_t kMaxHostfileHosts = 4096;
 
@@ -39,4 +31,4 @@ absl::StatusOr<std::vector<HostfileHost>> ParseHostfile(absl::string_view text,
 
 }  // namespace cadre::launcher
 
-#endif  // CADRE_LAUNCHER_ENVIRONMENT_HOST_LIST_H_
+#endif  // CADRE_LAUNCHER_ENVIRONMENT_HOSTFILE_H_
