@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -37,6 +38,25 @@ TEST(StartTest, LittleMemoryIsTouchedBeforeTheCommandRuns) {
   EXPECT_EQ(status, 0);
   EXPECT_GT(used.ru_minflt, 50);
   EXPECT_LT(used.ru_minflt, 400);
+}
+
+// Runs the line in bash; returns what it writes to both streams, and its exit status.
+std::pair<std::string, int> Said(const std::string& line) {
+  FILE* const run = popen(("exec bash -c '" + line + "' 2>&1").c_str(), "r");
+  if (run == nullptr) return {"", -1};
+  std::string said;
+  for (int c = fgetc(run); c != EOF; c = fgetc(run)) said += static_cast<char>(c);
+  return {said, WEXITSTATUS(pclose(run))};
+}
+
+TEST(StartTest, UnderANameOfSlurmItIsThatCommand) {
+  using ::testing::Pair;
+  EXPECT_THAT(Said("exec -a /x/scontrol launcher/cadre show hostnames n[1-2]"),
+              Pair("n1\nn2\n", 0));
+  EXPECT_THAT(Said("exec -a squeue launcher/cadre --nonsense"),
+              Pair(testing::StartsWith("squeue: unrecognized option "), 1));
+  EXPECT_THAT(Said("launcher/cadre srun --version"), Pair(testing::StartsWith("slurm 23.02"), 0));
+  EXPECT_THAT(Said("launcher/cadre help sinfo"), Pair(testing::StartsWith("Usage: sinfo"), 0));
 }
 
 // A launcher that cannot start a thread.

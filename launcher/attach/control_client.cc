@@ -38,6 +38,8 @@ constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
 constexpr absl::Duration kStacksCallTimeout = absl::Seconds(16);
 // How long, and at what interval, a submission whose answer was lost is repeated.
 constexpr absl::Duration kSubmitTimeout = absl::Seconds(10);
+// Jobs go on for as long without a server.
+constexpr absl::Duration kStepSubmitTimeout = absl::Seconds(60);
 constexpr absl::Duration kSubmitRetryInterval = absl::Milliseconds(250);
 // An overloaded server closes connections that have waited for half a second, and serves the newest
 // (rendezvous/service/acceptor.h).
@@ -249,15 +251,17 @@ absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
   request.set_user(user);
   request.set_within(within);
   request.set_request_id(RandomToken());
-  const MonoTime end = MonoNow() + kSubmitTimeout;
+  const MonoTime end = MonoNow() + (within.empty() ? kSubmitTimeout : kStepSubmitTimeout);
   bool unanswered = false;
   for (;;) {
     absl::StatusOr<v1::JobStatus> job = state_->Call(&v1::Control::Stub::SubmitJob, request);
     unanswered = unanswered || state_->unanswered;
     const bool transient =
         absl::IsUnavailable(job.status()) || absl::IsDeadlineExceeded(job.status());
-    if (!transient || !unanswered) return job;
+    // A batch job goes on while its server is started again, and so do the steps that it begins.
+    if (!transient || (!unanswered && within.empty())) return job;
     if (MonoNow() > end) {
+      if (!unanswered) return job;
       return absl::Status(
           job.status().code(),
           absl::StrCat("job ", spec.name(), " may have been accepted: ", job.status().message(),

@@ -133,6 +133,8 @@ namespace {
 
 // An unfinished line is shown in pieces of this size.
 constexpr size_t kLongestLine = 64 << 10;
+// Of more files the server is not asked so often.
+constexpr size_t kFewFiles = 32;
 constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 
@@ -181,8 +183,8 @@ class Follower {
 
  private:
   void Wait() const {
-    const absl::Duration interval =
-        absl::Now() < began_at_ + kFirstFollowTime ? kFirstFollowInterval : kFollowInterval;
+    const bool soon = absl::Now() < began_at_ + kFirstFollowTime && cursors_.size() <= kFewFiles;
+    const absl::Duration interval = soon ? kFirstFollowInterval : kFollowInterval;
     if (what_.wait) return what_.wait(interval);
     absl::SleepFor(interval);
   }

@@ -44,7 +44,7 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now, ab
 // The most workers that are shown if no rank is given: each costs two calls in every round.
 inline constexpr uint32_t kRanksShown = 64;
 inline constexpr absl::Duration kFollowInterval = absl::Milliseconds(250);
-// At first the interval is shorter, so that a short job is seen to end soon.
+// At first the interval is shorter if there are few ranks, so that a short job is seen to end soon.
 inline constexpr absl::Duration kFirstFollowInterval = absl::Milliseconds(50);
 inline constexpr absl::Duration kFirstFollowTime = absl::Seconds(2);
 // Following ends if the server is away for longer.

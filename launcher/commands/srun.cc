@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +59,8 @@ int FailSrun(absl::string_view text) { return Fail(ErrorStatus(), absl::StrCat("
 // Written by the handler, read by the thread that follows the step.
 std::atomic<int> interrupts{0};
 std::atomic<bool> terminated{false};
+// A signal that Slurm would pass on to the tasks; 0: none.
+std::atomic<int> not_passed_on{0};
 // Before the step is submitted a signal ends srun.
 std::atomic<bool> submitted{false};
 int wake_pipe[2] = {-1, -1};
@@ -65,6 +69,8 @@ void OnSignal(int signal) {
   if (!submitted) _exit(kExitSignalBase + signal);
   if (signal == SIGINT) {
     ++interrupts;
+  } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+    not_passed_on = signal;
   } else {
     terminated = true;
   }
@@ -78,7 +84,7 @@ void HandleSignals() {
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
   struct sigaction action = {};
   action.sa_handler = OnSignal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     struct sigaction before = {};
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     sigaction(signal, &action, nullptr);
@@ -120,7 +126,10 @@ class StepFollower {
       SleepUntilSignal(duration);
       TakeSignals();
     };
-    return FollowLogs(LogsOf(client_), what);
+    const int status = FollowLogs(LogsOf(client_), what);
+    // Nobody reads the output any more, as in `srun ... | head`.
+    if (!job_.has_verdict()) Cancel("srun could not show its output");
+    return status;
   }
 
  private:
@@ -146,12 +155,16 @@ class StepFollower {
   }
 
   int OnEnd(const v1::JobStatus& job) {
+    job_ = job;
     for (const std::string& line : FailureLines(job)) Notice(absl::StrCat("error: ", line));
     return job.verdict().exit_status();
   }
 
   void TakeSignals() {
     if (terminated.exchange(false)) Cancel("srun was ended by a signal");
+    if (const int signal = not_passed_on.exchange(0); signal != 0) {
+      Notice(absl::StrCat("error: signal ", strsignal(signal), " is not passed on to the tasks"));
+    }
     while (seen_interrupts_ < interrupts) {
       ++seen_interrupts_;
       TakeInterrupt();
@@ -176,7 +189,7 @@ class StepFollower {
   void Cancel(const std::string& reason) {
     if (cancelled_) return;
     cancelled_ = true;
-    if (!request_.quiet) Notice(absl::StrCat("sending Ctrl-C to StepId=", StepIdOf(job_)));
+    if (!request_.quiet) Notice(absl::StrCat("cancelling StepId=", StepIdOf(job_)));
     const absl::StatusOr<v1::JobStatus> job = client_.Cancel(name_, reason);
     // It may have ended meanwhile.
     if (!job.ok() && !absl::IsFailedPrecondition(job.status())) {
@@ -206,7 +219,16 @@ absl::StatusOr<std::string> Directory() {
       absl::StrCat("error: cannot find the current directory: ", error.message()));
 }
 
+// Whether standard input is a pipe or a file, from which a program under Slurm would read.
+bool HasInput() {
+  struct stat input;
+  return fstat(STDIN_FILENO, &input) == 0 && (S_ISFIFO(input.st_mode) || S_ISREG(input.st_mode));
+}
+
 int RunStep(const SrunRequest& request) {
+  if (HasInput() && !request.quiet) {
+    Notice("warning: standard input is not passed on to the tasks");
+  }
   const absl::Status text = CheckUtf8Fields(request.spec);
   if (!text.ok()) return FailSrun(text.message());
   const absl::StatusOr<agent::UserEntry> user = agent::ThisUser();

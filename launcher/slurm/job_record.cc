@@ -51,8 +51,6 @@ std::string EndState(const v1::Verdict& verdict) {
       return "NODE_FAIL";
     case v1::OUT_OF_MEMORY:
       return "OUT_OF_MEMORY";
-    case v1::PREEMPTED:
-      return "PREEMPTED";
     case v1::CANCELLED:
       return "CANCELLED";
     default:

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log_paths.h"
 #include "base/text.h"
+#include "rendezvous/cluster/steps.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/versions.h"
 
@@ -100,6 +101,8 @@ std::string UnkillableProcesses(const state::State& state, const Agents& agents)
 std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const Agents& agents) {
   std::map<std::string, std::vector<v1::Part>> allocations;
   for (const auto& [id, allocation] : state.cluster.allocations) {
+    // What a step uses is in its batch job's share already.
+    if (IsWithin(allocation.part(), state)) continue;
     allocations[allocation.part().node()].push_back(allocation.part());
   }
   std::vector<v1::ClusterNodeStatus> all;

@@ -58,7 +58,7 @@ struct CannotBegin {
   bool try_later = false;
 };
 
-// The batch job of this step has ended or begins again, and the step is to end.
+// The batch job of this step has ended, is being stopped or begins again, and the step is to end.
 struct StepIsOver {
   std::string step;
   std::string why;
@@ -80,7 +80,7 @@ class Cluster {
   void StreamClosed(StreamId stream);
   void Drain(const std::string& node, bool drained, const std::string& reason);
   // Called when the job was submitted, when a submitted job has ended, and when a batch job or a
-  // step begins again.
+  // step is being stopped or begins again.
   void JobChanged(const std::string& job);
   // Called when the job has given up its launcher there, which may still run: the agent is told to
   // end it, as nothing else would. Its slots stay taken until it has ended; the job may get another

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "rendezvous/cluster/allocations.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/node_memory.h"
 
 namespace cadre::cluster {
 namespace {
@@ -72,7 +73,10 @@ std::optional<Share> ShareIn(const ScheduleJob& step, const v1::Part& allocation
   node.cpus = allocation.cpus();
   node.gpus = allocation.gpus();
   std::optional<Share> share = ShareOf(step, node);
-  if (share.has_value()) share->memory = step.resources.memory_per_worker() * share->workers;
+  if (share.has_value()) {
+    const uint64_t memory = rpc::JobMemory(step.resources.memory_per_worker(), share->workers);
+    share->memory = memory - std::min(memory, rpc::kLauncherMemory);
+  }
   const bool fits = share.has_value() && Fits(*share, RoomOf(allocation), allocation.memory() != 0);
   return fits ? share : std::nullopt;
 }
@@ -91,6 +95,7 @@ bool IsWithin(const v1::Part& allocation, const state::State& state) {
 std::string WhyStepIsOver(const state::Job& step, const state::State& state) {
   const state::Job* batch = BatchJobOf(step, state);
   if (IsOver(batch)) return "its batch job has ended";
+  if (batch->phase() == v1::STOPPING) return "its batch job is being stopped";
   const saved::JobTimes& times = batch->saved.times();
   const bool began_again = batch->saved.restarts().all() > 0 &&
                            step.saved.times().submitted_us() <= times.gathering_us();
@@ -115,10 +120,13 @@ absl::Status CheckStep(const v1::JobSpec& spec, absl::string_view user, absl::st
     return absl::FailedPreconditionError(
         absl::StrCat("job ", id, " is no batch job; steps run only in jobs of batch scripts"));
   }
-  if (state::HasEnded(batch->phase()) || batch->phase() == v1::QUEUED) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", id, batch->phase() == v1::QUEUED ? " waits for its nodes" : " has ended",
-        ", and no step can run in it"));
+  const char* why_not = state::HasEnded(batch->phase())  ? " has ended"
+                        : batch->phase() == v1::STOPPING ? " is being stopped"
+                        : batch->phase() == v1::QUEUED   ? " waits for its nodes"
+                                                         : nullptr;
+  if (why_not != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, why_not, ", and no step can run in it"));
   }
   if (spec.has_batch()) return absl::InvalidArgumentError("a step cannot be a batch script");
   if (spec.workers_per_node().kind() != v1::WorkersPerNode::COUNT) {

@@ -28,14 +28,14 @@ const state::Job* BatchJobOf(const state::Job& step, const state::State& state);
 // ended before it, the share is one of the node's own until it ends too.
 bool IsWithin(const v1::Part& allocation, const state::State& state);
 
-// Returns why the step is to end: its batch job has ended, or begins again and does not know of the
-// steps that its script has begun before. Empty: it goes on.
+// Returns why the step is to end: its batch job has ended, is being stopped, or begins again and
+// does not know of the steps that its script has begun before. Empty: it goes on.
 std::string WhyStepIsOver(const state::Job& step, const state::State& state);
 
 // Checks that the user may begin a step with this spec in the batch job, whose id is `within`.
 //   NOT_FOUND            there is no such job
 //   PERMISSION_DENIED    it is another user's
-//   FAILED_PRECONDITION  it is no batch job, has no nodes yet or has ended
+//   FAILED_PRECONDITION  it is no batch job, has no nodes yet, is being stopped or has ended
 //   INVALID_ARGUMENT     the step is larger than the job, or its spec is not one of a step
 absl::Status CheckStep(const v1::JobSpec& spec, absl::string_view user, absl::string_view within,
                        const state::State& state);

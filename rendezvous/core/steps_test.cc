@@ -107,8 +107,11 @@ TEST_F(StepsTest, StepsEndWithTheirJob) {
   EXPECT_THAT(Begin(4, StepOf(1, 4)), ElementsAre("start 2 b-s0 on n0"));
   Begin(4, StepOf(1, 4));
   EXPECT_THAT(Orders(this->Step(5, JobCancelled{"b", "", 0})), ElementsAre("stop 2"));
+  EXPECT_EQ(PhaseOf("b"), v1::STOPPING);
   EXPECT_EQ(PhaseOf("b-s0"), v1::CANCELLED_PHASE);
   EXPECT_EQ(PhaseOf("b-s1"), v1::CANCELLED_PHASE);
+  EXPECT_EQ(MessageOf("b-s0"), "its batch job is being stopped");
+  EXPECT_THAT(WhyNot(StepOf(1, 1), "alice", "1"), HasSubstr("job 1 is being stopped, and no step"));
 }
 
 // Fault (queue): A batch job's node is given back while a step still ends there -> What the step
@@ -171,13 +174,14 @@ TEST_F(StepsTest, ABatchJobThatLosesTheNodeOfItsScriptBeginsAgain) {
   step.mutable_slurm_step()->add_nodes("n1");
   EXPECT_THAT(Begin(4, step), ElementsAre("start 3 b-s0 on n1"));
   EXPECT_THAT(Leave(5, 1), ElementsAre("stop 2"));
-  EXPECT_THAT(Ended(5.1, 2, 2), IsEmpty());
+  // The node is now the step's alone, and the job needs it.
+  EXPECT_THAT(Ended(5.1, 2, 2), ElementsAre("stop 3"));
   EXPECT_EQ(PhaseOf("b-s0"), v1::GATHERING);
   Orders(this->Step(5.2, StreamClosed{StreamId{10}}));
-  EXPECT_THAT(Pass(5.25, 6), ElementsAre("stop 3"));
+  EXPECT_THAT(Pass(5.25, 6), IsEmpty());
   EXPECT_EQ(PhaseOf("b"), v1::GATHERING);
   EXPECT_EQ(PhaseOf("b-s0"), v1::CANCELLED_PHASE);
-  EXPECT_EQ(MessageOf("b-s0"), "its batch job begins again");
+  EXPECT_EQ(MessageOf("b-s0"), "its batch job is being stopped");
   EXPECT_THAT(Ended(6.1, 2, 3), ElementsAre("start 4 b on n1"));
 }
 
@@ -189,11 +193,15 @@ TEST_F(StepsTest, StepsEndWithTheRunOfTheScriptThatBeganThem) {
   Submit(2, batch);
   JoinJob(3, 10, batch, 1, "n0");
   EXPECT_THAT(Begin(4, StepOf(1, 4)), ElementsAre("start 2 b-s0 on n0"));
-  Orders(this->Step(5, NodeMessageReceived{StreamId{10}, ExitedFrom({"b", "n0", 10, 1}, 0, 1, 0)}));
-  EXPECT_EQ(PhaseOf("b-s0"), v1::GATHERING);
-  EXPECT_THAT(Stopped(6, 10, "b", "n0"), ElementsAre("stop 2"));
+  EXPECT_THAT(Orders(this->Step(
+                  5, NodeMessageReceived{StreamId{10}, ExitedFrom({"b", "n0", 10, 1}, 0, 1, 0)})),
+              ElementsAre("stop 2"));
   EXPECT_EQ(PhaseOf("b-s0"), v1::CANCELLED_PHASE);
-  EXPECT_NE(PhaseOf("b"), v1::FAILED);
+  EXPECT_THAT(Ended(6, 1, 2), IsEmpty());
+  Stopped(7, 10, "b", "n0");
+  Pass(7.05, 10);
+  EXPECT_EQ(PhaseOf("b"), v1::RUNNING);
+  EXPECT_THAT(Begin(11, StepOf(1, 4)), ElementsAre("start 3 b-s1 on n0"));
 }
 
 // Fault (queue): A node of a step is lost that its batch job does not get back -> The step ends
@@ -228,7 +236,7 @@ TEST_F(StepsTest, AStepIsTriedAgainWhereItFoundNothingOfItsBatchJob) {
   EXPECT_THAT(Pass(4.05, 5.2), ElementsAre("start 3 b-s0 on n0"));
 }
 
-// Fault (disk): A batch job ends while the server cannot save -> Its steps end in the same moment
+// Fault (state): A batch job ends while the server cannot save -> Its steps end in the same moment
 TEST_F(StepsTest, StepsEndWithTheirJobThoughTheServerCannotSave) {
   Submit(2, Batch(1));
   JoinJob(3, 10, Batch(1), 1, "n0");

@@ -95,15 +95,16 @@ void Jobs::With(const std::string& name, Action action) {
   CADRE_CHECK(found != jobs_.end(), "no job ", name);
   Entry& entry = found->second;
   const JobView view = entry.job.view();
-  const bool had_ended = state::HasEnded(view.job.phase());
+  const v1::JobPhase phase = view.job.phase();
   const uint32_t restarts = view.job.saved.restarts().all();
   action(entry.job);
-  const bool ends = !had_ended && state::HasEnded(view.job.phase());
+  const bool ends = !state::HasEnded(phase) && state::HasEnded(view.job.phase());
   // The steps of a batch job end with its script's run, and a step may lack a node for the next.
-  const bool begins_again =
-      view.job.saved.restarts().all() != restarts &&
+  const bool stops = phase != v1::STOPPING && view.job.phase() == v1::STOPPING;
+  const bool run_ends =
+      (stops || view.job.saved.restarts().all() != restarts) &&
       (view.job.saved.spec().has_batch() || view.job.saved.submission().step_of() != 0);
-  if ((ends || begins_again) && !view.job.user().empty()) cluster_events_.changed.push_back(name);
+  if ((ends || run_ends) && !view.job.user().empty()) cluster_events_.changed.push_back(name);
   if (view.volatile_state.dirty) dirty_.insert(name);
   SetTimer(name, view.volatile_state.connections.NextTimer(), &entry.lease, &leases_);
   SetTimer(name, view.volatile_state.deadline, &entry.deadline, &deadlines_);

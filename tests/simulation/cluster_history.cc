@@ -25,8 +25,8 @@ constexpr uint64_t kGib = uint64_t{1} << 30;
 constexpr absl::Duration kPeace = absl::Minutes(60);
 // From the end of the last job until nothing is left: stop margin, grace and launcher's margin.
 constexpr absl::Duration kAftermath = absl::Seconds(60);
-// From the end of a batch job until its steps have ended, while the server runs: the longest grace
-// of a step, the stop margin, and a moment.
+// From the order to stop a batch job until its steps have ended, while the server runs: the longest
+// grace of a step, the stop margin, and a moment.
 constexpr absl::Duration kStepsEnd = absl::Seconds(5 + 10 + 1);
 // From the loss of the node of a batch job's script until another one is to run it: a server that
 // was restarted first waits for the agents.
@@ -175,7 +175,8 @@ class ClusterHistory final : public StreamServer {
       changed_.insert(MachineOf(placed.part));
       WatchScript(placed.job);
       if (placed.part.within() != 0) steps_outlived_ += placed_.at(placed.part.within()).ended;
-    } else if (record.has_job_ended() || record.has_gathering_began()) {
+    } else if (record.has_stop_ordered() || record.has_gathering_began() ||
+               record.has_job_ended()) {
       const uint64_t id = IdOf(record.job());
       if (!submitted_.at(id).spec.has_batch()) return;
       WatchSteps(id, submitted_.rbegin()->first, world_.now());
@@ -217,8 +218,8 @@ class ClusterHistory final : public StreamServer {
 
   // --- the end of batch jobs and their steps ---
 
-  // Called when the batch job has ended or begins again. Checks that its steps up to `last` end in
-  // time. A server that was restarted gives them as much time again.
+  // Called when the batch job is being stopped, begins again or has ended. Checks that its steps up
+  // to `last` end in time. A server that was restarted gives them as much time again.
   void WatchSteps(uint64_t batch, uint64_t last, MonoTime since) {
     world_.schedule.At(since + kStepsEnd, [this, batch, last, since] {
       if (core_ == nullptr || started_ > since) {
@@ -302,8 +303,8 @@ class ClusterHistory final : public StreamServer {
   }
 
   // Cancels it by its id, or the newest of its name.
-  void PlanCancel(uint64_t id, absl::Duration within) {
-    world_.schedule.In(world_.random.Between(absl::ZeroDuration(), within), [this, id] {
+  void PlanCancel(uint64_t id, absl::Duration soon) {
+    world_.schedule.In(world_.random.Between(absl::ZeroDuration(), soon), [this, id] {
       if (core_ == nullptr) return;
       const std::string text =
           world_.random.Percent(70) ? absl::StrCat(id) : submitted_.at(id).wanted;
@@ -339,16 +340,16 @@ class ClusterHistory final : public StreamServer {
       const bool cancelled = world_.random.Percent(30);
       // A step that is no child of the script may begin before it and between its restarts.
       const bool has_step = spec.has_batch() && world_.random.Percent(30);
-      world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble),
-                         [this, spec, user, cancelled, has_step] {
-                           const uint64_t id = Submit(spec, user, 0);
-                           batch_jobs_ += id != 0 && spec.has_batch();
-                           if (id != 0 && cancelled) PlanCancel(id, kTrouble);
-                           if (id != 0 && has_step) {
-                             PlanStep(
-                                 id, world_.random.Between(absl::ZeroDuration(), absl::Minutes(1)));
-                           }
-                         });
+      const absl::Duration at = world_.random.Between(absl::ZeroDuration(), kTrouble);
+      world_.schedule.In(at, [this, spec, user, cancelled, has_step] {
+        const uint64_t id = Submit(spec, user, 0);
+        if (id == 0) return;
+        batch_jobs_ += spec.has_batch();
+        if (cancelled) PlanCancel(id, kTrouble);
+        if (has_step) {
+          PlanStep(id, world_.random.Between(absl::ZeroDuration(), absl::Minutes(1)));
+        }
+      });
     }
     for (int i = world_.random.Below(4); i > 0; --i) {
       const std::string node = machines_[Machine()]->Name();

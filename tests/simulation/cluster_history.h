@@ -1,12 +1,15 @@
 // One simulated history of a cluster's queue, with its machines and launchers, drawn from its seed.
 // It runs the real core of the server and the real cores of the machines' agents and of the
-// launchers that they start. Jobs are submitted, cancelled and submitted again, and nodes are
-// drained, while connections break, stall and are cut, and agents and the server are killed. Then
-// the faults stop until every job has ended. One thread.
+// launchers that they start. Users submit jobs and batch jobs, several with the same name; scripts
+// and users begin steps in batch jobs, more than these have room for; some are cancelled. Nodes are
+// drained, connections break, stall and are cut, and agents and the server are killed. Then the
+// faults stop until every job has ended. One thread.
 //
 // After every step it checks that no part (a job's share of one node) runs twice at a time, that no
-// CPU, no GPU and no memory of a machine is allocated twice, and that what the server orders to
-// stop is gone in time; at the end, that every job has ended and left nothing behind.
+// CPU, no GPU and no memory of a machine is given twice, by the server and by the agent, that steps
+// are on nodes of their batch jobs and end with them, and that what the server orders to stop is
+// gone in time; at the end, that every job is found by its id and its name, has ended, unless it is
+// too large for the machines, and has left nothing behind.
 #ifndef CADRE_TESTS_SIMULATION_CLUSTER_HISTORY_H_
 #define CADRE_TESTS_SIMULATION_CLUSTER_HISTORY_H_
 
