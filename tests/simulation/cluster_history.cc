@@ -326,7 +326,7 @@ class ClusterHistory final : public StreamServer {
 
   // The script of a batch job begins steps while it runs, some of them at its very end.
   void PlanSteps(const v1::StartPart& start, absl::Duration takes) {
-    for (int i = world_.random.Below(6); i > 0; --i) {
+    for (int i = world_.random.Below(8); i > 0; --i) {
       PlanStep(start.job_id(), world_.random.Between(absl::ZeroDuration(), takes * 1.1));
     }
   }

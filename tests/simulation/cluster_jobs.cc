@@ -40,7 +40,7 @@ v1::JobSpec DrawClusterJob(Random& random, int names, int machines) {
     if (!batch) spec.mutable_elastic()->set_scale_up(v1::ElasticPolicy::IMMEDIATELY);
   }
   spec.mutable_workers_per_node()->set_count(random.Between(1, batch ? 4 : 2));
-  if (random.Percent(40)) spec.mutable_resources()->set_gpus_per_worker(1);
+  if (random.Percent(batch ? 60 : 40)) spec.mutable_resources()->set_gpus_per_worker(1);
   if (random.Percent(20)) spec.mutable_resources()->set_cpus_per_worker(2);
   if (random.Percent(50)) {
     spec.mutable_resources()->set_memory_per_worker(random.Between(1, 5) * kGib);
@@ -61,9 +61,10 @@ v1::JobSpec DrawStep(Random& random, const v1::JobSpec& batch, int machines) {
   const int most = static_cast<int>(batch.nodes().max());
   spec.mutable_nodes()->set_min(random.Between(1, random.Percent(5) ? most + 1 : most));
   spec.mutable_nodes()->set_max(spec.nodes().min());
-  const int tasks = static_cast<int>(batch.workers_per_node().count());
-  spec.mutable_workers_per_node()->set_count(random.Between(1, random.Percent(90) ? tasks : 6));
-  if (random.Percent(batch.resources().gpus_per_worker() > 0 ? 60 : 5)) {
+  // Small ones are together on a node, and large ones find no room.
+  const int tasks = random.Percent(50) ? 1 : static_cast<int>(batch.workers_per_node().count());
+  spec.mutable_workers_per_node()->set_count(random.Between(1, random.Percent(95) ? tasks : 6));
+  if (random.Percent(batch.resources().gpus_per_worker() > 0 ? 80 : 5)) {
     spec.mutable_resources()->set_gpus_per_worker(1);
   }
   const uint64_t memory = batch.resources().memory_per_worker();
