@@ -72,7 +72,10 @@ int FailUnknownCommand(const std::string& name) {
 
 // Runs a command that parses its arguments itself.
 int RunAs(const Command& command, std::vector<std::string> arguments) {
-  SetNoticeName(command.name);
+  const std::vector<std::string> slurm = SlurmNames();
+  if (std::find(slurm.begin(), slurm.end(), command.name) != slurm.end()) {
+    SetNoticeName(command.name);
+  }
   Parsed all;
   all.rest = std::move(arguments);
   return command.run(all);

@@ -137,6 +137,8 @@ std::map<std::string, Shown> Answers() {
 
 // Names of jobs, nodes and runs, the cluster's reports about them, and nothing else.
 const char* const kForStrangers[] = {
+    "allocated",
+    "submitted_name",
     "avoided.node",
     "name",
     "nodes.host",
