@@ -282,6 +282,18 @@ void Cluster::TakeBack(uint64_t id) {
   SendStop(context_.state.cluster.allocations.at(id).part());
 }
 
+namespace {
+
+// A batch job that runs gives up no nodes to others, since its script counts on all of them.
+void KeepNodesOfScript(ScheduleJob* job) {
+  if (!job->batch) return;
+  const auto has = std::count_if(job->held.begin(), job->held.end(),
+                                 [](const HeldShare& held) { return !held.ending; });
+  job->min = std::clamp(static_cast<uint32_t>(has), job->min, job->max);
+}
+
+}  // namespace
+
 void Cluster::Schedule() {
   changed_ = false;
   TakeBackFromEnded();
@@ -293,6 +305,7 @@ void Cluster::Schedule() {
   std::vector<ScheduleJob> jobs =
       BegunJobs(context_.state, queue_.begun(), HeldShares(context_.state, agents_), backed_off,
                 context_.config.stop_margin);
+  for (ScheduleJob& job : jobs) KeepNodesOfScript(&job);
   for (ScheduleJob& job : NextInQueue(backed_off)) jobs.push_back(std::move(job));
   cluster::Schedule schedule = PlaceJobs(nodes_, jobs, context_.now);
   for (const std::string& name : schedule.impossible) {

@@ -163,6 +163,17 @@ TEST_F(StepsTest, ALostNodeOfABatchJobIsReplaced) {
   EXPECT_EQ(PhaseOf("b"), v1::RUNNING);
 }
 
+// Fault (queue): A batch job has more nodes than it needs at least, and another job needs one ->
+// The other job waits, as the script counts on its nodes
+TEST_F(StepsTest, ABatchJobKeepsTheNodesThatItBeganWith) {
+  v1::JobSpec batch = Batch(1);
+  batch.mutable_nodes()->set_max(2);
+  EXPECT_THAT(Submit(2, batch), ElementsAre("start 1 b on n0", "hold 2 b on n1"));
+  JoinJob(3, 10, batch, 1, "n0");
+  EXPECT_THAT(Submit(4, Spec("other", 1)), IsEmpty());
+  EXPECT_EQ(core_->Status(Second(5), "b")->allocated_size(), 2);
+}
+
 // Fault (queue): The node of a batch job's script is lost -> The job gives its other nodes back,
 // its steps end, and the script begins again
 TEST_F(StepsTest, ABatchJobThatLosesTheNodeOfItsScriptBeginsAgain) {

@@ -167,6 +167,7 @@ class ClusterHistory final : public StreamServer {
       changed_.insert(MachineOf(part));
     } else if (record.has_part_taken_back()) {
       Placed& placed = placed_.at(record.part_taken_back().id());
+      CheckTakenBack(placed);
       placed.taken_back = true;
       WatchScript(placed.job);
     } else if (record.has_part_ended()) {
@@ -201,6 +202,19 @@ class ClusterHistory final : public StreamServer {
                (asked.empty() ||
                 std::find(asked.begin(), asked.end(), step.part.node()) != asked.end()),
            absl::StrCat("step ", step.part.job(), " may not run on ", step.part.node()));
+  }
+
+  // A batch job keeps its other nodes while its script runs.
+  void CheckTakenBack(const Placed& placed) {
+    if (!submitted_.at(placed.job).spec.has_batch() || !placed.part.holds()) return;
+    const bool has_script = std::any_of(placed_.begin(), placed_.end(), [&](const auto& one) {
+      return one.second.job == placed.job && !one.second.part.holds() && !one.second.taken_back &&
+             !one.second.ended;
+    });
+    const auto status = core_->StatusInList(world_.now(), NameOf(placed.job));
+    Expect(!has_script || !status.ok() || status->phase() != v1::RUNNING,
+           absl::StrCat("batch job ", placed.job, " loses ", placed.part.node(),
+                        " while its script runs"));
   }
 
   void CheckMachine(int machine) {
