@@ -293,8 +293,8 @@ TEST(StoppingTest, SupervisorKilled_NothingIsLeftAndTheLauncherSaysSo) {
   // Not only the launcher's own line says so but the verdict too.
   EXPECT_THAT(family.run->standard_error(),
               ::testing::ContainsRegex("failed: .*rank [01] .*was killed: cadre-supervisor, pid "
-                                       "[0-9]*, was killed by signal 9 .by a user, or by the "
-                                       "kernel"));
+                                       "[0-9]*, was killed by signal 9 .by another process, or "
+                                       "by the kernel"));
 }
 
 // Fault (node): The supervisor is killed -> The agent kills every worker and starts another

@@ -252,7 +252,7 @@ TEST(DistributedOptimizer, AnOptimizerThatChangedIsSaid) {
        [](Model& model, auto&) { model.b.set_requires_grad(true); }},
       {"parameter 0 of the optimizer was frozen",
        [](Model& model, auto&) { model.a.set_requires_grad(false); }},
-      {"parameter 2 of the optimizer came",
+      {"parameter 2 of the optimizer was added",
        [](Model&, auto& sgd) {
          const std::vector<torch::Tensor> more = {torch::ones({3}).set_requires_grad(true)};
          sgd.add_param_group(torch::optim::OptimizerParamGroup(more));
