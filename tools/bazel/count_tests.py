@@ -1,7 +1,7 @@
 """Counts the test cases of `bazel test` runs, from Bazel's own event stream.
 
 Usage: count_tests.py FOLDER RUN..., where FOLDER has RUN.json (--build_event_json_file) and RUN.exit (Bazel's exit status), and
-where something else failed the file `failures`, a line for each.
+where something else failed the file `failures`, a line for each. RUN.cut: the time for this run was over before all had run.
 The event stream names exactly the test logs of this run; the bazel-testlogs folder also has those of earlier ones.
 """
 
@@ -31,15 +31,15 @@ def cases(path):
     return passed, failed
 
 
-def count(events_path):
-    """(passed, names of the failed) of one run of Bazel."""
+def count(events_path, is_cut):
+    """(passed, names of the failed, how many targets were left out) of one run of Bazel."""
     results = {}  # (label, run, shard) -> the last attempt
     without_result = {}  # label -> why
     try:
         with open(events_path, encoding="utf-8") as lines:
             events = [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
-        return 0, ["no events from bazel: %s" % error]
+        return 0, ["no events from bazel: %s" % error], 0
     for event in events:
         kind = event.get("id", {})
         if "testResult" in event:
@@ -64,6 +64,10 @@ def count(events_path):
             if output.get("name") == "test.xml":
                 found = cases(urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path))
         ok = result.get("status") in ("PASSED", "FLAKY")
+        if is_cut and result.get("status") not in ("PASSED", "FLAKY", "FAILED", "TIMEOUT"):
+            tested.discard(label)
+            without_result[label] = "was interrupted"
+            continue
         passed_here, failed_here = found or (1 if ok else 0, [])
         if ok:
             failed_here = []
@@ -71,8 +75,10 @@ def count(events_path):
             failed_here = [result.get("status", "no status").lower().replace("_", " ")]
         passed += passed_here
         failed += ["%s %s" % (label, name) for name in failed_here]
-    failed += ["%s %s" % item for item in sorted(without_result.items()) if item[0] not in tested]
-    return passed, failed
+    missing = [item for item in sorted(without_result.items()) if item[0] not in tested]
+    if is_cut:
+        return passed, failed, len(missing)
+    return passed, failed + ["%s %s" % item for item in missing], 0
 
 
 def main():
@@ -83,10 +89,13 @@ def main():
         with open(failures, encoding="utf-8") as lines:
             failed += [line.strip() for line in lines]
     for run in runs:
-        passed_here, failed_here = count(os.path.join(folder, run + ".json"))
+        is_cut = os.path.exists(os.path.join(folder, run + ".cut"))
+        passed_here, failed_here, left_out = count(os.path.join(folder, run + ".json"), is_cut)
         with open(os.path.join(folder, run + ".exit"), encoding="utf-8") as status:
             code = int(status.read())
-        if code not in QUIET_EXITS and not failed_here:
+        if is_cut:
+            print("left out: %d targets of the %s tests, since the time was over" % (left_out, run))
+        elif code not in QUIET_EXITS and not failed_here:
             failed_here = ["bazel ended with status %d" % code]
         passed += passed_here
         failed += ["%s%s" % ("" if run == "plain" else run + ": ", name) for name in failed_here]

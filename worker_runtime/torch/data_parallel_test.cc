@@ -645,12 +645,12 @@ Trained Train(int ranks, int first_step, int steps, const Training& training,
   return trained;
 }
 
-TEST(DeterministicReduction, AHundredStepsGiveTheSameBitsOnAnyNumberOfRanks) {
+TEST(DeterministicReduction, ManyStepsGiveTheSameBitsOnAnyNumberOfRanks) {
   for (const Kind kind : {Kind::kSgd, Kind::kAdam}) {
-    const auto expected = Train(1, 0, 100, {kind}).parameters;
+    const auto expected = Train(1, 0, 25, {kind}).parameters;
     for (const int ranks : {2, 3, 4, 5, 8}) {
       SCOPED_TRACE(ranks);
-      ExpectSame(Train(ranks, 0, 100, {kind}).parameters, expected);
+      ExpectSame(Train(ranks, 0, 25, {kind}).parameters, expected);
     }
   }
 }

@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Each, ShardedOptimizerTraining, EachWayAndKind(), NameO
 
 TEST_P(ShardedOptimizerTraining, GivesTheBitsOfUnshardedTraining) {
   for (const int ranks : {1, 2, 3, 4}) {
-    ExpectSame(Train(ranks, true, 50), Train(ranks, false, 50));
+    ExpectSame(Train(ranks, true, 12), Train(ranks, false, 12));
   }
 }
 
@@ -359,7 +359,7 @@ class ShardedDataParallelTraining : public ShardedTraining {
 INSTANTIATE_TEST_SUITE_P(Each, ShardedDataParallelTraining, EachWayAndKind(), NameOf);
 
 TEST_P(ShardedDataParallelTraining, IsAsUnsharded) {
-  for (const int ranks : {1, 2, 3, 4}) ExpectAsUnsharded(ranks, 50);
+  for (const int ranks : {1, 2, 3, 4}) ExpectAsUnsharded(ranks, 12);
 }
 
 TEST_P(ShardedDataParallelTraining, InOneBucketForEachOwner) {
