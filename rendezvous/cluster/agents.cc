@@ -49,6 +49,7 @@ void Agents::Connect(const std::string& node, StreamId stream, uint64_t incarnat
   agent.incarnation = incarnation;
   agent.last_heard = now;
   agent.leftovers.clear();
+  agent.closing = false;
   ForgetUnkillableExcept(node, runs);
   SetTimer(node, now + lease_);
 }
@@ -74,6 +75,8 @@ void Agents::RenewLease(const std::string& node, MonoTime now) {
 void Agents::AddLeftover(const std::string& node, uint64_t allocation) {
   agents_.at(node).leftovers.insert(allocation);
 }
+
+void Agents::SetClosing(const std::string& node) { agents_.at(node).closing = true; }
 
 bool Agents::HasUnkillable(const std::string& node, uint64_t allocation) const {
   const auto found = unkillable_.find(node);

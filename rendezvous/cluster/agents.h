@@ -33,6 +33,8 @@ struct Agent {
   // Allocations whose launchers the agent still runs though the server released them when it
   // declared the agent lost. The node gets nothing new until they have ended.
   std::set<uint64_t> leftovers;
+  // It ends its launchers and leaves: the node gets nothing new.
+  bool closing = false;
   // The node is in the state with which the server began, and its agent has not connected since.
   bool expected = false;
   // When the timer fires. It may be too early; then it is set again.
@@ -63,6 +65,7 @@ class Agents {
   void Disconnect(StreamId stream, MonoTime now);
   void RenewLease(const std::string& node, MonoTime now);
   void AddLeftover(const std::string& node, uint64_t allocation);
+  void SetClosing(const std::string& node);
   // The processes that could not be killed, by node and allocation, in words: "outlives SIGKILL:
   // ...".
   const std::map<std::string, std::map<uint64_t, std::string>>& unkillable() const {

@@ -119,6 +119,7 @@ std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const
     status.set_connected(agents.IsConnected(name));
     const Agent* agent = agents.Find(name);
     if (agent != nullptr) status.set_leftovers(agent->leftovers.size());
+    status.set_closing(agent != nullptr && agent->closing);
     if (status.connected()) status.set_version(rpc::OtherVersionText(agent->version));
     for (v1::Part& allocation : allocations[name]) *status.add_parts() = std::move(allocation);
     const auto remains = agents.unkillable().find(name);

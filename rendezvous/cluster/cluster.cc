@@ -52,6 +52,7 @@ void Cluster::OnAgentMessage(StreamId stream, const v1::NodeMessage& message) {
   agents_.RenewLease(node, context_.clock.lease_now());
   if (report.has_ended()) return OnAllocationEnded(node, report.ended());
   if (report.has_remains()) return OnUnkillableProcesses(node, report.remains());
+  if (report.closing()) return OnAgentClosing(node);
   if (report.leaving()) return OnAgentLeaving(node);
 }
 
@@ -176,6 +177,16 @@ void Cluster::StreamClosed(StreamId stream) {
   changed_ = true;
 }
 
+void Cluster::OnAgentClosing(const std::string& node) {
+  if (agents_.Find(node)->closing) return;
+  agents_.SetClosing(node);
+  changed_ = true;
+  out_.Note("", absl::StrCat("node ", node, " is leaving the cluster: its agent ends what runs"));
+  for (const saved::PlacedPart& allocation : AllocationsOn(context_.state, node)) {
+    if (!allocation.taken_back()) TakeBack(allocation.part().id());
+  }
+}
+
 void Cluster::OnAgentLeaving(const std::string& node) {
   EndAllocationsOf(node);
   out_.Close(*agents_.Find(node)->stream, absl::OkStatus());
@@ -189,6 +200,10 @@ void Cluster::OnAgentLeaving(const std::string& node) {
 }
 
 void Cluster::RunTimers() {
+  if (queue_.NextEligible() <= context_.now) {
+    queue_.ReconsiderNotEligible();
+    changed_ = true;
+  }
   if (backoffs_.Expire(context_.clock.lease_now())) {
     changed_ = true;
     queue_.ReconsiderBackedOff();
@@ -221,13 +236,17 @@ void Cluster::EndAllocation(const saved::PlacedPart& allocation, const v1::Avoid
   v1::Record record;
   v1::PartEnded* ended = record.mutable_part_ended();
   ended->set_id(allocation.part().id());
+  ended->set_at_us(context_.now.micros());
   if (avoid != nullptr) *ended->mutable_avoid() = *avoid;
   const state::Job* job = FindJob(context_.state, allocation.part().job());
-  ended->set_back_to_queue(job != nullptr && IsUnstarted(*job) &&
-                           IsLastAllocation(context_.state, allocation.part()));
+  const bool waits_again =
+      !IsOver(job) && (IsUnstarted(*job) || job->saved.submission().requeued());
+  ended->set_back_to_queue(waits_again && IsLastAllocation(context_.state, allocation.part()));
   const bool back = ended->back_to_queue();
+  const bool requeued = back && job->saved.submission().requeued();
   out_.Commit(std::move(record));
   if (back) queue_.Add(*job);
+  if (requeued) out_.Note(allocation.part().job(), "is in the queue again");
 }
 
 void Cluster::Drain(const std::string& node, bool drained, const std::string& reason) {
@@ -260,7 +279,10 @@ void Cluster::GiveBack(const std::string& job) {
   }
   if (ids.empty()) return;
   changed_ = true;
-  out_.Note(job, "gives its nodes back, because others that it needs are not available");
+  const state::Job* gives = FindJob(context_.state, job);
+  if (gives == nullptr || !gives->saved.submission().requeued()) {
+    out_.Note(job, "gives its nodes back, because others that it needs are not available");
+  }
   for (const uint64_t id : ids) TakeBack(id);
 }
 
@@ -284,12 +306,15 @@ void Cluster::TakeBack(uint64_t id) {
 
 namespace {
 
+// The nodes that the job has and that are not being taken back.
+uint32_t ActiveShares(const ScheduleJob& job) {
+  return static_cast<uint32_t>(std::count_if(job.held.begin(), job.held.end(),
+                                             [](const HeldShare& held) { return !held.ending; }));
+}
+
 // A batch job that runs gives up no nodes to others, since its script counts on all of them.
 void KeepNodesOfScript(ScheduleJob* job) {
-  if (!job->batch) return;
-  const auto has = std::count_if(job->held.begin(), job->held.end(),
-                                 [](const HeldShare& held) { return !held.ending; });
-  job->min = std::clamp(static_cast<uint32_t>(has), job->min, job->max);
+  if (job->batch) job->min = std::clamp(ActiveShares(*job), job->min, job->max);
 }
 
 }  // namespace
@@ -305,7 +330,16 @@ void Cluster::Schedule() {
   std::vector<ScheduleJob> jobs =
       BegunJobs(context_.state, queue_.begun(), HeldShares(context_.state, agents_), backed_off,
                 context_.config.stop_margin);
-  for (ScheduleJob& job : jobs) KeepNodesOfScript(&job);
+  for (ScheduleJob& job : jobs) {
+    KeepNodesOfScript(&job);
+    const state::Job* begun = FindJob(context_.state, job.name);
+    if (begun == nullptr) continue;
+    // It gets no node now.
+    if (IsScriptEnding(*begun)) job.min = job.max = 0;
+    // It ends with its lost node, and no other one need begin for it.
+    const bool ends = !begun->policy.requeue && begun->phase() == v1::RUNNING;
+    if (ends && ActiveShares(job) < job.min) job.min = job.max = ActiveShares(job);
+  }
   for (ScheduleJob& job : NextInQueue(backed_off)) jobs.push_back(std::move(job));
   cluster::Schedule schedule = PlaceJobs(nodes_, jobs, context_.now);
   for (const std::string& name : schedule.impossible) {
@@ -319,8 +353,9 @@ void Cluster::Schedule() {
   Execute(schedule);
   for (const auto& [name, why] : schedule.hopeless) {
     const state::Job* job = FindJob(context_.state, name);
-    // A job that has begun waits for another node, as after the loss of any node.
-    if (IsOver(job) || job->saved.generations() > 0) continue;
+    // A job that has begun waits for another node, as after the loss of any node, but not for ever
+    // in the queue.
+    if (IsOver(job) || (job->saved.generations() > 0 && job->phase() != v1::QUEUED)) continue;
     // The text begins with what happened, since tables show only its beginning.
     job_events_.push_back(CannotBegin{
         name, absl::StrCat("no node is left for it; tried: ", NodesTried(*job), "; it needs ", why),
@@ -328,6 +363,8 @@ void Cluster::Schedule() {
   }
   TakeBackFromUnstarted(schedule);
   waiting_ = std::move(schedule.waiting);
+  considered_ = std::move(jobs);
+  expected_starts_.reset();
   ScheduleSteps(backed_off);
 }
 
@@ -375,11 +412,17 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const BackedOffNodes& backed_off) 
   std::vector<ScheduleJob> jobs;
   std::vector<std::string> impossible;
   last_considered_.reset();
-  for (const JobQueue::Key& key : queue_.waiting()) {
+  RunningElements running = CountRunningElements(context_.state, queue_.begun());
+  // SetNotEligible() changes the queue.
+  const std::vector<JobQueue::Key> waiting(queue_.waiting().begin(), queue_.waiting().end());
+  for (const JobQueue::Key& key : waiting) {
     if (jobs.size() == kQueueDepth) break;
     const std::string& name = std::get<std::string>(key);
-    ScheduleJob job =
-        JobToSchedule(*FindJob(context_.state, name), backed_off, context_.config.stop_margin);
+    const state::Job& queued = *FindJob(context_.state, name);
+    if (!IsEligible(queued, running)) continue;
+    // Of an array no more elements are tried in one pass than may run.
+    if (const uint64_t array = queued.saved.submission().array(); array != 0) ++running[array];
+    ScheduleJob job = JobToSchedule(queued, backed_off, context_.config.stop_margin);
     if (NodeShapes::TreatsAllAlike(job) && !shapes.CanRun(job)) {
       impossible.push_back(name);
     } else {
@@ -391,10 +434,33 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const BackedOffNodes& backed_off) 
   return jobs;
 }
 
+bool Cluster::IsEligible(const state::Job& job, const RunningElements& running) {
+  std::optional<NotEligible> why =
+      WhyNotEligible(job, context_.state, running, context_.config, context_.now);
+  if (!why.has_value()) return true;
+  if (why->never && !job.saved.spec().queue().keep_if_never()) {
+    job_events_.push_back(
+        NeverEligible{job.name(), absl::StrCat("it waited for what can never be: ", why->reason)});
+  }
+  queue_.SetNotEligible(job.name(), *std::move(why));
+  return false;
+}
+
+bool Cluster::IsScriptEnding(const state::Job& job) const {
+  if (!job.saved.spec().has_batch()) return false;
+  const auto& allocations = context_.state.cluster.allocations;
+  return std::any_of(allocations.begin(), allocations.end(), [&](const auto& one) {
+    const v1::Part& part = one.second.part();
+    return part.job() == job.name() && one.second.taken_back() && !part.holds() &&
+           agents_.IsConnected(part.node()) && !agents_.HasUnkillable(part.node(), part.id());
+  });
+}
+
 void Cluster::JobChanged(const std::string& name) {
   const state::Job* job = FindJob(context_.state, name);
   if (IsOver(job)) {
     queue_.Remove(name);
+    queue_.ReconsiderNotEligible();
     changed_ = true;
     if (job != nullptr) steps_.erase(job->id());
     return EndSteps();
@@ -495,7 +561,12 @@ uint64_t Cluster::Place(const Placed& placed, uint64_t within) {
   const bool leaves_queue = job != nullptr && job->phase() == v1::QUEUED;
   record.mutable_part_placed()->set_leaves_queue(leaves_queue);
   out_.Commit(std::move(record));
-  if (leaves_queue) queue_.Add(*job);
+  if (leaves_queue) {
+    queue_.Add(*job);
+    // Others may wait for this one to begin.
+    queue_.ReconsiderNotEligible();
+    changed_ = true;
+  }
   out_.Note(placed.job, absl::StrCat("gets node ", placed.node, ": ", placed.reason));
   job_events_.push_back(Granted{placed.job});
   return id;
@@ -503,6 +574,12 @@ uint64_t Cluster::Place(const Placed& placed, uint64_t within) {
 
 std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
   if (job.user().empty() || (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING)) return "";
+  if (job.saved.submission().requeued()) {
+    return "its launchers to end, since it was put back into the queue";
+  }
+  if (job.phase() == v1::GATHERING && IsScriptEnding(job)) {
+    return "its script to end on the node that it was taken from";
+  }
   const bool queued = job.phase() == v1::QUEUED;
   const std::string launchers = queued ? "" : LaunchersAwaited(context_.state, job);
   MonoTime until = MonoTime::Never();
@@ -516,6 +593,56 @@ std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
       launchers, launchers.empty() ? "" : ", and for ", reason,
       known ? absl::StrCat("; within ", ShortDuration(until - at), " at the latest") : "",
       remains.empty() ? "" : "; ", remains);
+}
+
+namespace {
+
+// Returns how long the newest job of the same user and name ran that succeeded; nothing if there is
+// none.
+std::optional<absl::Duration> UsualDuration(const state::Job& job, const state::State& state) {
+  const auto ids = state.by_submitted_name.find(job.submitted_name());
+  if (ids == state.by_submitted_name.end()) return std::nullopt;
+  for (auto id = ids->second.rbegin(); id != ids->second.rend(); ++id) {
+    const state::Job& other = state.jobs.at(state.by_id.at(*id));
+    const saved::JobTimes& times = other.saved.times();
+    if (other.user() != job.user() || other.phase() != v1::SUCCEEDED) continue;
+    return absl::Microseconds(times.ended_us() - times.began_us());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+StartRange Cluster::ExpectedStart(const state::Job& job, MonoTime at) const {
+  if (job.user().empty() || job.phase() != v1::QUEUED) return {};
+  if (const NotEligible* why = queue_.WhyNotEligible(job.name()); why != nullptr) {
+    return {why->until, why->until};
+  }
+  if (!expected_starts_.has_value()) {
+    std::map<std::string, absl::Duration> usual;
+    for (const ScheduleJob& one : considered_) {
+      const state::Job* known = FindJob(context_.state, one.name);
+      if (IsOver(known)) continue;
+      const std::optional<absl::Duration> runs = UsualDuration(*known, context_.state);
+      if (runs.has_value()) usual[one.name] = *runs;
+    }
+    expected_starts_ = EstimateStarts(nodes_, considered_, at, usual);
+  }
+  const auto found = expected_starts_->find(job.name());
+  if (found == expected_starts_->end()) return {};
+  // What was expected by now may happen at any time.
+  return {std::max(found->second.from, at),
+          found->second.until < at ? MonoTime::Never() : found->second.until};
+}
+
+std::string Cluster::QueueReason(const state::Job& job) const {
+  if (job.user().empty() || (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING)) return "";
+  if (job.saved.submission().requeued()) return "BeginTime";
+  if (const NotEligible* why = queue_.WhyNotEligible(job.name()); why != nullptr) return why->word;
+  if (queue_.ReasonSetAside(job.name()) != nullptr) return "ReqNodeNotAvail";
+  const auto waits = waiting_.find(job.name());
+  if (waits == waiting_.end()) return job.phase() == v1::QUEUED ? "Priority" : "";
+  return waits->second.first ? "Resources" : "Priority";
 }
 
 // Returns why the job waits; empty if no pass has looked at it.
@@ -560,6 +687,12 @@ void Cluster::SendStart(const saved::PlacedPart& allocation) {
   start->set_job_id(job->id());
   start->set_job_name(job->submitted_name());
   start->set_restarts(static_cast<uint32_t>(job->saved.generations()));
+  const saved::Submission& submission = job->saved.submission();
+  start->set_array(submission.array());
+  start->set_array_index(submission.array_index());
+  start->set_array_size(submission.array_size());
+  start->set_array_first(submission.array_first());
+  start->set_array_last(submission.array_last());
   if (IsStep(*job)) {
     start->set_step_of(job->saved.submission().step_of());
     start->set_step(job->saved.submission().step());

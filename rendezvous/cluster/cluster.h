@@ -35,6 +35,7 @@
 #include "rendezvous/cluster/allocations.h"
 #include "rendezvous/cluster/job_queue.h"
 #include "rendezvous/cluster/schedule.h"
+#include "rendezvous/cluster/start_estimate.h"
 #include "rendezvous/step/context.h"
 
 namespace cadre::cluster {
@@ -64,7 +65,13 @@ struct StepIsOver {
   std::string why;
 };
 
-using JobEvent = std::variant<Granted, LauncherEnded, CannotBegin, StepIsOver>;
+// The queued job can never begin, since the jobs on which it depends have ended in another way.
+struct NeverEligible {
+  std::string job;
+  std::string why;
+};
+
+using JobEvent = std::variant<Granted, LauncherEnded, CannotBegin, StepIsOver, NeverEligible>;
 
 class Cluster {
  public:
@@ -79,15 +86,15 @@ class Cluster {
   bool IsAgent(StreamId stream) const { return agents_.NodeOf(stream) != nullptr; }
   void StreamClosed(StreamId stream);
   void Drain(const std::string& node, bool drained, const std::string& reason);
-  // Called when the job was submitted, when a submitted job has ended, and when a batch job or a
-  // step is being stopped or begins again.
+  // Called when the job was submitted, when a submitted job has ended, was changed by its user or
+  // is in the queue again, and when a batch job or a step is being stopped or begins again.
   void JobChanged(const std::string& job);
   // Called when the job has given up its launcher there, which may still run: the agent is told to
   // end it, as nothing else would. Its slots stay taken until it has ended; the job may get another
   // node.
   void LauncherLost(const std::string& job, const std::string& node);
-  // Called when the job has waited long for more nodes. Its own nodes become free for other jobs
-  // until it can get all of them.
+  // Called when the job has waited long for more nodes, or was put back into the queue. Its own
+  // nodes become free for other jobs until it can get all of them.
   void GiveBack(const std::string& job);
   void RunTimers();
 
@@ -100,12 +107,18 @@ class Cluster {
   // Whether agents are connected or may reconnect, or a job's backoff on a node runs.
   bool HasLeases() const { return NextLease() != MonoTime::Never(); }
   MonoTime NextLease() const { return std::min(agents_.NextDeadline(), backoffs_.NextDeadline()); }
+  // When a job of the queue may begin that may not yet; host time.
+  MonoTime NextEligible() const { return queue_.NextEligible(); }
   // Called when the server can save again: disconnected agents get a whole lease to reconnect.
   void AwaitAbsent() { agents_.AwaitAbsent(context_.clock.lease_now()); }
 
   // Returns what a submitted job waits for in the queue, or while it gathers: launchers on nodes
   // that it has, and nodes that it lacks. Empty if nothing.
   std::string WaitsFor(const state::Job& job, MonoTime at) const;
+  // Returns when the waiting job is expected to begin; host time.
+  StartRange ExpectedStart(const state::Job& job, MonoTime at) const;
+  // Returns Slurm's word for the reason why the job waits in the queue; empty if it does not.
+  std::string QueueReason(const state::Job& job) const;
   std::vector<v1::ClusterNodeStatus> Nodes() const { return NodeStatuses(context_.state, agents_); }
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const {
     return cluster::FindLog(request, context_.state, agents_);
@@ -118,6 +131,8 @@ class Cluster {
   void SaveNode(const v1::AgentJoined& joined);
   // Makes what the agent runs agree with the state: sends orders to start and to stop allocations.
   void ReconcileAllocations(const std::string& node, const std::set<uint64_t>& runs);
+  // Takes all allocations of the node back, since its agent ends them and takes no new ones.
+  void OnAgentClosing(const std::string& node);
   void OnAgentLeaving(const std::string& node);
   void OnAllocationEnded(const std::string& node, const v1::PartReport& report);
   // Takes the allocation back because a process of it could not be killed. The job may get another
@@ -135,6 +150,11 @@ class Cluster {
   void UpdateNodes();
   // Returns the first jobs of the queue that could run. Jobs before them that cannot are set aside.
   std::vector<ScheduleJob> NextInQueue(const BackedOffNodes& backed_off);
+  // Whether the script of the batch job still runs on a node that was taken back from it, and can
+  // be ended. Two runs of one script at a time would write to the same files.
+  bool IsScriptEnding(const state::Job& job) const;
+  // Sets the job aside if it may not begin yet.
+  bool IsEligible(const state::Job& job, const RunningElements& running);
   // Returns why the job waits, and sets the latest time at which it will be placed, if that is
   // known. Empty: no pass has considered the job.
   std::string WaitReason(const state::Job& job, MonoTime* until) const;
@@ -173,6 +193,10 @@ class Cluster {
   // did not end the processes there.
   std::vector<ScheduleNode> nodes_;
   std::vector<HeldShare> unkillable_;
+  // The jobs that the last pass considered, and when those of them that wait are expected to begin:
+  // computed when it is first asked for.
+  std::vector<ScheduleJob> considered_;
+  mutable std::optional<std::map<std::string, StartRange>> expected_starts_;
   // Why the jobs wait that the last pass considered and that lack nodes.
   std::map<std::string, Waiting> waiting_;
   std::vector<JobEvent> job_events_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "rendezvous/cluster/steps.h"
 #include "rpc/versions.h"
@@ -34,7 +35,32 @@ void JobQueue::SetAside(const std::string& name, const std::string& why, bool ba
   const auto key = keys_.find(name);
   if (key == keys_.end()) return;
   waiting_.erase(key->second);
-  aside_[name] = {why, backed_off};
+  aside_[name] = {why, backed_off, std::nullopt};
+}
+
+void JobQueue::SetNotEligible(const std::string& name, NotEligible why) {
+  const auto key = keys_.find(name);
+  if (key == keys_.end()) return;
+  waiting_.erase(key->second);
+  aside_[name] = {why.reason, false, std::move(why)};
+}
+
+const NotEligible* JobQueue::WhyNotEligible(const std::string& name) const {
+  const auto found = aside_.find(name);
+  const bool known = found != aside_.end() && found->second.not_eligible.has_value();
+  return known ? &*found->second.not_eligible : nullptr;
+}
+
+MonoTime JobQueue::NextEligible() const {
+  MonoTime next = MonoTime::Never();
+  for (const auto& [name, aside] : aside_) {
+    if (aside.not_eligible.has_value()) next = std::min(next, aside.not_eligible->until);
+  }
+  return next;
+}
+
+void JobQueue::ReconsiderNotEligible() {
+  Reconsider([](const Aside& aside) { return aside.not_eligible.has_value(); });
 }
 
 const JobQueue::Key* JobQueue::KeyOf(const std::string& name) const {
@@ -47,20 +73,24 @@ std::string* JobQueue::ReasonSetAside(const std::string& name) {
   return found == aside_.end() ? nullptr : &found->second.why;
 }
 
-void JobQueue::ReconsiderAll() {
-  for (const auto& [name, aside] : aside_) waiting_.insert(keys_.at(name));
-  aside_.clear();
-}
-
-void JobQueue::ReconsiderBackedOff() {
+template <typename Which>
+void JobQueue::Reconsider(const Which& which) {
   for (auto it = aside_.begin(); it != aside_.end();) {
-    if (!it->second.backed_off) {
+    if (!which(it->second)) {
       ++it;
       continue;
     }
     waiting_.insert(keys_.at(it->first));
     it = aside_.erase(it);
   }
+}
+
+void JobQueue::ReconsiderAll() {
+  Reconsider([](const Aside& aside) { return !aside.not_eligible.has_value(); });
+}
+
+void JobQueue::ReconsiderBackedOff() {
+  Reconsider([](const Aside& aside) { return aside.backed_off; });
 }
 
 namespace {
@@ -114,6 +144,7 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
     node.runs_batch_jobs = agent == nullptr || rpc::KnowsBatchJobs(agent->version);
     const bool here = agent != nullptr && agent->stream.has_value();
     node.closed = !here                       ? "away"
+                  : agent->closing            ? "leaving"
                   : known.drained()           ? "drained"
                   : !agent->leftovers.empty() ? "still ending an earlier job"
                                               : "";
@@ -150,8 +181,13 @@ ScheduleJob JobToSchedule(const state::Job& job, const BackedOffNodes& backed_of
   to.may_grow = !to.batch && job.policy.scale_up != v1::ElasticPolicy::NEVER;
   to.workers = job.saved.spec().workers_per_node();
   to.resources = job.saved.spec().resources();
-  to.spread_over = job.saved.spec().placement().spread_over();
-  to.pack = job.saved.spec().placement().pack();
+  to.spread_over = spec.placement().spread_over();
+  to.pack = spec.placement().pack();
+  to.nodes.insert(spec.placement().nodes().begin(), spec.placement().nodes().end());
+  to.exclude.insert(spec.placement().exclude().begin(), spec.placement().exclude().end());
+  for (const std::string& label : spec.placement().labels()) {
+    to.labels.push_back(absl::StrSplit(label, '|'));
+  }
   for (const v1::AvoidedNode& avoided : job.saved.submission().avoided()) {
     (avoided.unfit() ? to.unfit : to.avoid).insert(avoided.node());
   }
@@ -160,8 +196,12 @@ ScheduleJob JobToSchedule(const state::Job& job, const BackedOffNodes& backed_of
   }
   // The limit includes the time that the workers may take to stop.
   to.limit = job.policy.total_timeout + job.policy.stop_grace + stop_margin;
-  if (job.phase() != v1::QUEUED)
-    to.ends = MonoTime::FromMicros(job.saved.times().created_us()) + to.limit;
+  if (job.phase() != v1::QUEUED) {
+    const saved::JobTimes& times = job.saved.times();
+    to.ends = MonoTime::FromMicros(times.limit_from_us() == 0 ? times.created_us()
+                                                              : times.limit_from_us()) +
+              to.limit;
+  }
   return to;
 }
 
@@ -175,12 +215,13 @@ std::vector<ScheduleJob> BegunJobs(const state::State& state, const std::set<std
   for (const std::string& name : names) {
     const auto job = state.jobs.find(name);
     ScheduleJob& to = jobs.emplace_back();
-    const bool runs = job != state.jobs.end() && !state::HasEnded(job->second.phase());
+    const bool runs = job != state.jobs.end() && !state::HasEnded(job->second.phase()) &&
+                      !job->second.saved.submission().requeued();
     if (runs && !IsStep(job->second)) {
       to = JobToSchedule(job->second, backed_off, stop_margin);
     } else {
-      // Jobs that have ended or were dropped from the state may still hold shares, and so may steps
-      // whose batch job has ended.
+      // Jobs that have ended, were put back into the queue or were dropped from the state may still
+      // hold shares, and so may steps whose batch job has ended.
       to.name = name;
       to.min = to.max = 0;
     }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -13,13 +14,14 @@
 #include "absl/time/time.h"
 #include "base/time.h"
 #include "rendezvous/cluster/agents.h"
+#include "rendezvous/cluster/eligibility.h"
 #include "rendezvous/cluster/schedule.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::cluster {
 
-// A queued job that cannot run on the nodes as they are is set aside: it costs later passes
-// nothing, however many of them there are, until the nodes change.
+// A queued job that cannot run on the nodes as they are, or may not begin yet, is set aside: it
+// costs later passes nothing, however many of them there are, until the nodes or other jobs change.
 class JobQueue {
  public:
   // The key by which the queue is sorted: negated priority, order of submission, name.
@@ -33,6 +35,15 @@ class JobQueue {
   // `why` is the reason, or empty if it is put in words only when asked for. `backed_off`: the job
   // could run if some nodes were not excluded for a moment.
   void SetAside(const std::string& name, const std::string& why, bool backed_off);
+  // The job may not begin now (eligibility.h), however many nodes are free.
+  void SetNotEligible(const std::string& name, NotEligible why);
+  // Why the job may not begin now; null if it may, as far as is known.
+  const NotEligible* WhyNotEligible(const std::string& name) const;
+  // When a job may become eligible by the passing of time alone; host time.
+  MonoTime NextEligible() const;
+  // Called when one may be, or another job has begun or ended: jobs that were not are considered
+  // again.
+  void ReconsiderNotEligible();
   // The key of a queued job; null: it is not in the queue.
   const Key* KeyOf(const std::string& name) const;
   // The reason of a job that is set aside, or null if the job is not. Empty: it has not been put in
@@ -51,7 +62,12 @@ class JobQueue {
   struct Aside {
     std::string why;
     bool backed_off = false;
+    std::optional<NotEligible> not_eligible = std::nullopt;
   };
+  // Takes the jobs for which `which` holds back among the waiting.
+  template <typename Which>
+  void Reconsider(const Which& which);
+
   std::map<std::string, Key> keys_;  // the keys of all queued jobs
   std::set<Key> waiting_;
   std::map<std::string, Aside> aside_;

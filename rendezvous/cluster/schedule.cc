@@ -97,6 +97,8 @@ class Planner {
   std::optional<Share> Usable(const Plan& plan, size_t node) const;
   std::vector<Need> Choose(const Plan& plan, const Rooms& rooms, size_t count) const;
   size_t Fitting(const Plan& plan, const Rooms& rooms) const;
+  // Whether the nodes that the job asks for by name are among those that it holds or could get.
+  bool HasNamed(const Plan& plan, const std::vector<NodeCandidate>& candidates) const;
   void Place(Plan* plan, const std::vector<Need>& needs, const std::string& reason);
 
   // The order of the jobs.
@@ -268,8 +270,10 @@ std::vector<Planner::Need> Planner::Choose(const Plan& plan, const Rooms& rooms,
     if (!share.has_value() || !rooms[i].Holds(*share)) continue;
     Room spare = rooms[i];
     spare.Add(*share, -1);
-    candidates.push_back({i, group(i), spare.gpus, spare.cpus, spare.memory});
+    const bool named = job.nodes.count(nodes_[i].name) != 0;
+    candidates.push_back({i, group(i), spare.gpus, spare.cpus, spare.memory, named});
   }
+  if (!HasNamed(plan, candidates)) return {};
   std::vector<std::string> held;
   for (const HeldShare& share : plan.held) {
     const auto node = index_.find(share.node);
@@ -285,13 +289,29 @@ std::vector<Planner::Need> Planner::Choose(const Plan& plan, const Rooms& rooms,
   return needs;
 }
 
+bool Planner::HasNamed(const Plan& plan, const std::vector<NodeCandidate>& candidates) const {
+  if (plan.job->nodes.empty() || plan.lacks() == 0) return true;
+  const size_t held = std::count_if(plan.held.begin(), plan.held.end(), [&](const auto& held_one) {
+    return !held_one.ending && plan.job->nodes.count(held_one.node) != 0;
+  });
+  const size_t named = std::count_if(candidates.begin(), candidates.end(),
+                                     [](const NodeCandidate& one) { return one.named; });
+  // A job that asks for more nodes than it has gets any of them.
+  return named + held >= std::min<size_t>(plan.job->nodes.size(), plan.least);
+}
+
 size_t Planner::Fitting(const Plan& plan, const Rooms& rooms) const {
   size_t fitting = 0;
+  std::vector<NodeCandidate> candidates;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const std::optional<Share> share = Usable(plan, i);
-    fitting += share.has_value() && rooms[i].Holds(*share);
+    if (!share.has_value() || !rooms[i].Holds(*share)) continue;
+    ++fitting;
+    if (plan.job->nodes.count(nodes_[i].name) == 0) continue;
+    candidates.emplace_back();
+    candidates.back().named = true;
   }
-  return fitting;
+  return HasNamed(plan, candidates) ? fitting : 0;
 }
 
 void Planner::Place(Plan* plan, const std::vector<Need>& needs, const std::string& reason) {
@@ -342,6 +362,7 @@ void Planner::ReserveForHead(const Plan& head) {
   head_ = &head;
   schedule_.head = head.job->name;
   Waiting& waiting = schedule_.waiting[head.job->name];
+  waiting.first = true;
   const size_t fitting = Fitting(head, free_);
   std::optional<Share> share;
   for (size_t i = 0; i < nodes_.size() && !share.has_value(); ++i) share = Usable(head, i);
@@ -528,6 +549,14 @@ bool IsForUser(const ScheduleNode& node, const std::string& user) {
   return node.user == user || (node.user.empty() && user != kRoot);
 }
 
+// `label`: "key=value", a key or a value.
+bool HasLabel(const ScheduleNode& node, const std::string& label) {
+  return std::any_of(node.labels.begin(), node.labels.end(), [&](const auto& one) {
+    return label == one.first || label == one.second ||
+           label == absl::StrCat(one.first, "=", one.second);
+  });
+}
+
 struct Group {
   size_t size = 0;
   const std::string* first = nullptr;
@@ -543,10 +572,41 @@ std::string Are(const Group& nodes, const std::string& what) {
                          : absl::StrCat(nodes.size, " are ", what);
 }
 
+// Returns why the job cannot have the nodes that it asks for by name: "n7 is drained"; empty if it
+// can.
+std::string UnavailableNames(const ScheduleJob& job, const std::vector<ScheduleNode>& nodes) {
+  if (job.nodes.size() > LeastNodes(job)) return "";
+  std::vector<std::string> why;
+  for (const std::string& name : job.nodes) {
+    const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                   [&](const ScheduleNode& one) { return one.name == name; });
+    const char* what = node == nodes.end()                ? " is not in the cluster"
+                       : !IsForUser(*node, job.user)      ? " is for other users"
+                       : !IsWanted(job, *node)            ? " has not the labels, or is excluded"
+                       : !ShareOf(job, *node).has_value() ? " is too small"
+                       : IsBarred(job, *node)             ? " is avoided"
+                                                          : nullptr;
+    if (what != nullptr) {
+      why.push_back(absl::StrCat(name, what));
+    } else if (!node->closed.empty()) {
+      why.push_back(absl::StrCat(name, " is ", node->closed));
+    }
+  }
+  return why.empty() ? "" : absl::StrCat("it asks for nodes by name: ", FirstFew(why, why.size()));
+}
+
 }  // namespace
 
+bool IsWanted(const ScheduleJob& job, const ScheduleNode& node) {
+  if (job.exclude.count(node.name) != 0) return false;
+  return std::all_of(job.labels.begin(), job.labels.end(), [&](const auto& alternatives) {
+    return std::any_of(alternatives.begin(), alternatives.end(),
+                       [&](const std::string& label) { return HasLabel(node, label); });
+  });
+}
+
 bool IsBarred(const ScheduleJob& job, const ScheduleNode& node) {
-  return !IsForUser(node, job.user) || job.unfit.count(node.name) != 0 ||
+  return !IsForUser(node, job.user) || !IsWanted(job, node) || job.unfit.count(node.name) != 0 ||
          (job.batch && !node.runs_batch_jobs);
 }
 
@@ -563,6 +623,8 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
       nodes.begin(), nodes.end(), [&](const auto& node) { return own.count(node.name) == 0; });
   std::string text = absl::StrCat(Count(lacks, own.empty() ? "node" : "more node"), " with ",
                                   ShareText(LeastShare(job)), ": ");
+  const std::string unavailable = UnavailableNames(job, nodes);
+  if (!unavailable.empty()) return absl::StrCat(text, unavailable);
   if (candidates == 0) {
     return absl::StrCat(text, "the cluster has ", own.empty() ? "none" : "no other");
   }
@@ -577,7 +639,7 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
     absl::StrAppend(&text, fitting, own.empty() ? " of " : " of the other ", candidates,
                     " can take it");
   }
-  Group small, little, others, unfit, backed_off;
+  Group small, little, others, unwanted, unfit, backed_off;
   std::map<std::string, Group> closed;
   // Of the nodes with too few CPUs or GPUs, and of those with only too little memory.
   Share largest, most_memory;
@@ -586,6 +648,8 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
     const std::optional<Share> share = ShareBesidesMemory(job, node);
     if (!IsForUser(node, job.user)) {
       others.Add(node);
+    } else if (!IsWanted(job, node)) {
+      unwanted.Add(node);
     } else if (!share.has_value()) {
       small.Add(node);
       if (std::make_pair(node.gpus, node.cpus) > std::make_pair(largest.gpus, largest.cpus)) {
@@ -624,6 +688,11 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
   for (const auto& [what, group] : closed) why.push_back(Are(group, what));
   if (others.size > 0) {
     why.push_back(Are(others, job.user == kRoot ? "without --user root" : "for other users"));
+  }
+  if (unwanted.size > 0) {
+    why.push_back(Are(unwanted, job.labels.empty() ? "excluded by the job"
+                                                   : "without the labels that the job asks for, or "
+                                                     "excluded by it"));
   }
   if (backed_off.size > 0) why.push_back(Are(backed_off, "tried again in a moment"));
   if (unfit.size > 0) why.push_back(Are(unfit, "avoided, since it could not begin there"));
@@ -727,9 +796,14 @@ std::vector<size_t> ChooseNodes(std::vector<NodeCandidate> candidates,
   if (candidates.size() < count) return {};
   std::sort(candidates.begin(), candidates.end(),
             [](const NodeCandidate& a, const NodeCandidate& b) {
-              return std::tie(a.spare_gpus, a.spare_cpus, a.spare_memory, a.node) <
-                     std::tie(b.spare_gpus, b.spare_cpus, b.spare_memory, b.node);
+              const bool a_last = !a.named, b_last = !b.named;
+              return std::tie(a_last, a.spare_gpus, a.spare_cpus, a.spare_memory, a.node) <
+                     std::tie(b_last, b.spare_gpus, b.spare_cpus, b.spare_memory, b.node);
             });
+  const auto named = std::find_if(candidates.begin(), candidates.end(),
+                                  [](const NodeCandidate& one) { return !one.named; });
+  // Where the job names nodes, these are chosen however it is laid out.
+  if (named != candidates.begin()) layout = NodeLayout::kTight;
   Groups groups;
   for (const NodeCandidate& candidate : candidates) {
     groups[layout == NodeLayout::kTight ? "" : candidate.group].push_back(candidate.node);

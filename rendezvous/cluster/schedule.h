@@ -95,6 +95,12 @@ struct ScheduleJob {
   // Names of labels, as in v1::Placement.
   std::string spread_over;
   std::string pack;
+  // Nodes that must be among the job's, and nodes that must not.
+  std::set<std::string> nodes;
+  std::set<std::string> exclude;
+  // What each of its nodes must have, as alternatives: "key=value", the key or the value of a
+  // label.
+  std::vector<std::vector<std::string>> labels;
   std::vector<HeldShare> held;
   // `avoid`: nodes that it gets only if it could not run without them. `unfit`: nodes that it never
   // gets.
@@ -125,6 +131,8 @@ struct Waiting {
   std::string reason;
   // When it is placed at the latest, unless jobs of higher priority come; Never if unknown.
   MonoTime until = MonoTime::Never();
+  // It waits for nodes, rather than for jobs that are before it.
+  bool first = false;
 };
 
 struct Schedule {
@@ -156,8 +164,12 @@ std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node);
 // Returns the smallest number of nodes that the job runs on.
 uint32_t LeastNodes(const ScheduleJob& job);
 
+// Whether the node is one that the job may have by its spec: not excluded, and with the labels that
+// it asks for.
+bool IsWanted(const ScheduleJob& job, const ScheduleNode& node);
+
 // Whether the job is barred from the node for good: the node is for other users, does not run
-// root's jobs, or the job could not begin there.
+// root's jobs, is not wanted, or the job could not begin there.
 bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
 
 // Returns "4 CPUs, 1 GPU and 9 GiB of memory", without what it has none of.
@@ -180,6 +192,8 @@ struct NodeCandidate {
   int64_t spare_gpus = 0;
   int64_t spare_cpus = 0;
   int64_t spare_memory = 0;
+  // Whether the job asks for it by name: such nodes come first.
+  bool named = false;
 };
 
 enum class NodeLayout {
@@ -202,9 +216,10 @@ class NodeShapes {
   // `unkillable` are shares that stay taken because processes there could not be killed.
   NodeShapes(const std::vector<ScheduleNode>& nodes, const std::vector<HeldShare>& unkillable);
 
-  // Whether the job holds no nodes and excludes none.
+  // Whether the job holds no nodes, asks for none, and excludes none.
   static bool TreatsAllAlike(const ScheduleJob& job) {
-    return job.held.empty() && job.avoid.empty() && job.unfit.empty() && job.backed_off.empty();
+    return job.held.empty() && job.avoid.empty() && job.unfit.empty() && job.backed_off.empty() &&
+           job.nodes.empty() && job.exclude.empty() && job.labels.empty();
   }
   // For a job that treats all nodes alike: on how many nodes it could run, and whether these are
   // enough.

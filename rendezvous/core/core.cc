@@ -1,6 +1,7 @@
 #include "rendezvous/core/core.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 #include <variant>
 
@@ -8,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "rendezvous/cluster/eligibility.h"
 #include "rendezvous/cluster/launcher_check.h"
 #include "rendezvous/cluster/steps.h"
 #include "rendezvous/core/join_checks.h"
@@ -82,9 +85,17 @@ void Core::Dispatch(const Event& event) {
     jobs_.OnStoreCallDropped(call->second, dropped->call);
     calls_.erase(call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
-    jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal, cancelled->cause);
+    jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal, cancelled->cause,
+                 cancelled->at_once);
+  } else if (const auto* requeued = std::get_if<JobRequeued>(&event)) {
+    jobs_.Requeue(requeued->job, requeued->reason, requeued->hold);
+  } else if (const auto* signalled = std::get_if<JobSignalled>(&event)) {
+    SignalJob(*signalled);
+  } else if (const auto* updated = std::get_if<JobUpdated>(&event)) {
+    jobs_.Update(updated->job, updated->update);
   } else if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
-    jobs_.Submit(*submitted->spec, submitted->user, submitted->request_id, submitted->within);
+    jobs_.Submit(*submitted->spec, submitted->user, submitted->request_id, submitted->within,
+                 submitted->array);
   } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {
     cluster_.Drain(drained->node, drained->drained, drained->reason);
   } else if (const auto* save = std::get_if<cadre::CanSave>(&event)) {
@@ -132,6 +143,28 @@ void Core::OnJoin(StreamId stream, const v1::NodeMessage& message) {
   jobs_.Join(stream, message);
 }
 
+void Core::SignalJob(const JobSignalled& signalled) {
+  const auto job = state_.jobs.find(signalled.job);
+  if (job == state_.jobs.end()) return;
+  const bool is_batch = job->second.saved.spec().has_batch();
+  if (is_batch && signalled.target != v1::SignalJobRequest::SCRIPT) {
+    SignalSteps(signalled.job, signalled.signal);
+  }
+  if (!is_batch || signalled.target != v1::SignalJobRequest::STEPS) {
+    jobs_.Signal(signalled.job, signalled.signal);
+  }
+}
+
+void Core::SignalSteps(const std::string& batch_job, int signal) {
+  const uint64_t id = state_.jobs.at(batch_job).id();
+  // The steps of a job have been submitted after it.
+  for (auto next = state_.by_id.upper_bound(id); next != state_.by_id.end(); ++next) {
+    if (state_.jobs.at(next->second).saved.submission().step_of() == id) {
+      jobs_.Signal(next->second, signal);
+    }
+  }
+}
+
 void Core::OnStreamClosed(StreamId stream) {
   closing_.erase(stream);
   const auto found = sessions_.find(stream);
@@ -159,12 +192,15 @@ void Core::ProcessPending() {
         jobs_.OnCannotBegin(cannot->job, cannot->why, cannot->try_later);
       } else if (const auto* over = std::get_if<cluster::StepIsOver>(&news)) {
         jobs_.Cancel(over->step, over->why, 0, v1::CANCELLED);
+      } else if (const auto* never = std::get_if<cluster::NeverEligible>(&news)) {
+        jobs_.Cancel(never->job, never->why, 0, v1::CANCELLED);
       }
     }
     const job::ClusterEvents news = jobs_.TakeClusterEvents();
     for (const std::string& job : news.changed) cluster_.JobChanged(job);
     for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
     for (const std::string& job : news.gives_back) cluster_.GiveBack(job);
+    for (const auto& [job, signal] : news.signals_steps) SignalSteps(job, signal);
   } while (cluster_.HasJobEvents());
 }
 
@@ -187,8 +223,10 @@ MonoTime Core::NextDeadline() const {
     return MonoTime();
   }
   const step::LeaseClock& clock = context_.clock;
-  const MonoTime at = std::min(clock.LeaseToHost(std::min(jobs_.NextLease(), cluster_.NextLease())),
-                               clock.ToHost(jobs_.NextDeadline()));
+  const MonoTime at =
+      std::min(clock.LeaseToHost(std::min(jobs_.NextLease(), cluster_.NextLease())),
+               std::min(clock.ToHost(jobs_.NextDeadline()),
+                        clock.can_save() ? cluster_.NextEligible() : MonoTime::Never()));
   if (!jobs_.HasLeases() && !cluster_.HasLeases()) return at;
   return std::min(at, context_.now + clock.max_step_interval());
 }
@@ -220,24 +258,30 @@ absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) 
 namespace {
 
 absl::StatusOr<v1::JobStatus> StatusOf(absl::string_view name, const job::Jobs& jobs,
-                                       const cluster::Cluster& cluster, MonoTime now,
-                                       job::StatusDetail shown) {
+                                       const cluster::Cluster& cluster, const CoreConfig& config,
+                                       MonoTime now, job::StatusDetail shown) {
   const job::Job* job = jobs.Find(std::string(name));
   if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
   }
-  return job::StatusOf(std::string(name), job->view(), cluster.WaitsFor(job->view().job, now), now,
-                       shown);
+  const state::Job& state = job->view().job;
+  v1::JobStatus status =
+      job::StatusOf(std::string(name), job->view(), cluster.WaitsFor(state, now), now, shown);
+  status.set_queue_reason(cluster.QueueReason(state));
+  const cluster::StartRange begins = cluster.ExpectedStart(state, now);
+  status.set_begins_from_unix_ms(config.ToUnixMs(begins.from));
+  status.set_begins_until_unix_ms(config.ToUnixMs(begins.until));
+  return status;
 }
 
 }  // namespace
 
 absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name) const {
-  return StatusOf(name, jobs_, cluster_, now, job::StatusDetail::kFull);
+  return StatusOf(name, jobs_, cluster_, context_.config, now, job::StatusDetail::kFull);
 }
 
 absl::StatusOr<v1::JobStatus> Core::StatusInList(MonoTime now, absl::string_view name) const {
-  return StatusOf(name, jobs_, cluster_, now, job::StatusDetail::kInList);
+  return StatusOf(name, jobs_, cluster_, context_.config, now, job::StatusDetail::kInList);
 }
 
 absl::StatusOr<v1::JobUsage> Core::Usage(absl::string_view name) const {
@@ -254,16 +298,98 @@ absl::StatusOr<v1::JobUsage> Core::Usage(absl::string_view name) const {
 std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   std::vector<v1::JobStatus> statuses;
   for (const auto& [name, state] : state_.jobs) {
-    statuses.push_back(job::StatusOf(name, jobs_.Find(name)->view(), cluster_.WaitsFor(state, now),
-                                     now, job::StatusDetail::kInList));
+    statuses.push_back(*StatusInList(now, name));
   }
   return statuses;
 }
 
 absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user,
-                             absl::string_view within) const {
-  RETURN_IF_ERROR(jobs_.MaySubmit(spec, user));
-  return within.empty() ? absl::OkStatus() : cluster::CheckStep(spec, user, within, state_);
+                             absl::string_view within, const v1::ArrayElements& array) const {
+  RETURN_IF_ERROR(jobs_.MaySubmit(spec, user, array));
+  RETURN_IF_ERROR(cluster::CheckDependencies(spec.queue(), state_));
+  if (within.empty()) return absl::OkStatus();
+  if (!array.indices().empty()) return absl::InvalidArgumentError("a step cannot be an array");
+  return cluster::CheckStep(spec, user, within, state_);
+}
+
+namespace {
+
+absl::Status CheckSubmittedAndLive(const state::Job& job) {
+  if (job.user().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.name(), " was not submitted to the queue: 'cadre run' began it on its nodes"));
+  }
+  if (state::HasEnded(job.phase())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.name(), " has ended; submit it again"));
+  }
+  if (job.saved.submission().step_of() != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.name(), " is a step of job ",
+                                                      job.saved.submission().step_of(),
+                                                      "; name that job"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Core::MayUpdate(absl::string_view name, const v1::JobUpdate& update,
+                             bool is_administrator) const {
+  const job::Job* found = jobs_.Find(std::string(name));
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
+  }
+  const state::Job& job = found->view().job;
+  RETURN_IF_ERROR(CheckSubmittedAndLive(job));
+  if (job.phase() != v1::QUEUED &&
+      (update.has_placement() || update.has_begin_unix_ms() || update.held())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.name(),
+                     " has begun, and this can be changed only while it waits; put it back "
+                     "into the queue with 'cadre requeue' first"));
+  }
+  RETURN_IF_ERROR(state::CheckPlacement(update.placement()));
+  if (update.begin_unix_ms() < 0 || update.begin_unix_ms() > state::kMaxUnixMs ||
+      update.limit().seconds() < 0 || update.limit().seconds() > kMaxDurationSeconds) {
+    return absl::InvalidArgumentError(
+        "a time to begin is between the years 1970 and 9999, and a limit at most 10 years");
+  }
+  if (is_administrator) return absl::OkStatus();
+  if (update.has_priority() && update.priority() > job.saved.spec().priority()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "users may lower the priority of a job, which is ", job.saved.spec().priority(),
+        ", and not raise it; that requires the server's own token"));
+  }
+  const absl::Duration limit = FromProto(update.limit());
+  const bool longer = limit == absl::ZeroDuration() || limit > job.policy.total_timeout;
+  if (update.has_limit() && job.phase() != v1::QUEUED && longer) {
+    return absl::PermissionDeniedError(
+        "users may shorten the time limit of a job that has begun, and not raise it; that requires "
+        "the server's own token");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::MayRequeue(absl::string_view name) const {
+  const job::Job* found = jobs_.Find(std::string(name));
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
+  }
+  return CheckSubmittedAndLive(found->view().job);
+}
+
+absl::Status Core::MaySignal(absl::string_view name, int signal) const {
+  const job::Job* found = jobs_.Find(std::string(name));
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
+  }
+  if (!state::IsSignal(signal) || signal == SIGKILL) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "signal ", signal, " cannot be sent to a job; SIGKILL is a cancellation at once"));
+  }
+  if (found->view().job.phase() == v1::RUNNING) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", found->view().job.name(), " has no workers that run"));
 }
 
 const std::string* Core::SubmittedAs(const std::string& name, absl::string_view request_id) const {
@@ -277,12 +403,38 @@ const std::string* Core::SubmittedAs(const std::string& name, absl::string_view 
 }
 
 const std::string* Core::LastSubmitted() const {
-  const auto job = state_.by_id.find(state_.counters.submitted());
+  auto job = state_.by_id.find(state_.counters.submitted());
+  if (job == state_.by_id.end()) return nullptr;
+  const uint64_t array = state_.jobs.at(job->second).saved.submission().array();
+  if (array != 0) job = state_.by_id.find(array);
   return job == state_.by_id.end() ? nullptr : &job->second;
 }
 
+namespace {
+
+// Returns the name of the element "12_7" of an array; null if there is none.
+const std::string* ElementCalled(const std::string& text, const state::State& state) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('_', 1));
+  uint64_t array = 0;
+  uint32_t index = 0;
+  if (!absl::SimpleAtoi(parts.first, &array) || !absl::SimpleAtoi(parts.second, &index)) {
+    return nullptr;
+  }
+  for (auto next = state.by_id.lower_bound(array); next != state.by_id.end(); ++next) {
+    const saved::Submission& submission = state.jobs.at(next->second).saved.submission();
+    if (submission.array() != array) break;
+    if (submission.array_index() == index) return &next->second;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 std::string Core::NameOf(const std::string& text,
                          const std::function<bool(absl::string_view)>& prefers) const {
+  if (const std::string* element = ElementCalled(text, state_); element != nullptr) {
+    return *element;
+  }
   const std::pair<std::string, std::string> id = absl::StrSplit(text, absl::MaxSplits('.', 1));
   uint64_t number = 0;
   if (absl::SimpleAtoi(id.first, &number)) {

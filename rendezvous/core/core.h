@@ -9,7 +9,7 @@
 //      retry; only Renewed is exempt: it is sent at once if no other server can take over, and else
 //      dropped;
 //   2. only then deliver `send` and `reply`, in order, then carry out `close`;
-//   3. log `notes`;
+//   3. hand `account` to the accounting, and log `notes`;
 //   4. call Step again no later than NextDeadline(), with Tick if nothing else happened.
 #ifndef CADRE_RENDEZVOUS_CORE_CORE_H_
 #define CADRE_RENDEZVOUS_CORE_CORE_H_
@@ -76,15 +76,24 @@ class Core {
   // RESOURCE_EXHAUSTED.
   // `within`: the id of the batch job of which the job is a step; empty: it is none. Then also
   // NOT_FOUND and PERMISSION_DENIED (cluster::CheckStep).
+  // With `array` the indices of the job's elements.
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user,
-                         absl::string_view within = "") const;
+                         absl::string_view within = "", const v1::ArrayElements& array = {}) const;
+  // Returns OK if a JobUpdated, JobRequeued or JobSignalled of the job would have an effect.
+  // NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT; of an update that only administrators may
+  // make, and `is_administrator` is false: PERMISSION_DENIED.
+  absl::Status MayUpdate(absl::string_view job, const v1::JobUpdate& update,
+                         bool is_administrator) const;
+  absl::Status MayRequeue(absl::string_view job) const;
+  absl::Status MaySignal(absl::string_view job, int signal) const;
   // Returns the name of the job that this submission has created, which may have ended since; null
   // if there is none. `name` is the one that it was submitted with.
   const std::string* SubmittedAs(const std::string& name, absl::string_view request_id) const;
-  // Returns the name of the job that was submitted last; null if it was dropped since, or there is
-  // none.
+  // Returns the name of the job that was submitted last, of an array that of its first element;
+  // null if it was dropped since, or there is none.
   const std::string* LastSubmitted() const;
-  // Returns the name of the job that a user means: by a job's id, a step's ("57.0"), or the newest of the jobs that were
+  // Returns the name of the job that a user means: by a job's id, a step's ("57.0"), an element's
+  // of an array ("57_0"), or the newest of the jobs that were
   // submitted with this name. Those with an owner whom `prefers` accepts come before all others.
   // Returns the text itself if there is no such job.
   std::string NameOf(const std::string& text,
@@ -98,6 +107,7 @@ class Core {
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const;
   // Returns which nodes to ask for the stacks of a job's workers. NOT_FOUND, FAILED_PRECONDITION.
   absl::StatusOr<StackSources> FindStacks(const v1::GetStacksRequest& request) const;
+  const state::State& state() const { return state_; }
   // The server id that Welcome carries.
   uint64_t server_id() const { return context_.config.server_id; }
 
@@ -121,6 +131,8 @@ class Core {
   void OnJoin(StreamId stream, const v1::NodeMessage& message);
   void OnStreamClosed(StreamId stream);
   void SetCanSave(bool can);
+  void SignalJob(const JobSignalled& signalled);
+  void SignalSteps(const std::string& batch_job, int signal);
   // Passes the pending events of the cluster to the jobs, and those of the jobs to the cluster.
   void ProcessPending();
   // Returns the effects of the step, and updates sessions_ and calls_ for the streams and calls

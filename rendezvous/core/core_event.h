@@ -7,7 +7,10 @@
 #include <utility>
 #include <variant>
 
+#include "proto/control.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/spec.pb.h"
 #include "proto/store.pb.h"
 #include "rendezvous/step/stream_ids.h"
 
@@ -37,20 +40,44 @@ struct StoreCallDropped {
 };
 
 // A user cancels a job. With PREEMPTED a scheduler ended it, and it is to be continued later.
+// `at_once`: its workers get no grace.
 struct JobCancelled {
   std::string job;
   std::string reason;
   int signal = 0;
   v1::FailureCause cause = v1::CANCELLED;
+  bool at_once = false;
+};
+
+// A user puts a job back into the queue; `hold`: and holds it there.
+struct JobRequeued {
+  std::string job;
+  std::string reason;
+  bool hold = false;
+};
+
+// A user sends a job's workers a signal; of a batch job the script, or the workers of its steps.
+struct JobSignalled {
+  std::string job;
+  int signal = 0;
+  v1::SignalJobRequest::Target target = v1::SignalJobRequest::STEPS;
+};
+
+// A user changes a submitted job. The caller has checked Core::MayUpdate().
+struct JobUpdated {
+  std::string job;
+  v1::JobUpdate update;
 };
 
 // A user submits a job to the cluster's queue. The caller has checked Core::MaySubmit().
 struct JobSubmitted {
-  JobSubmitted(v1::JobSpec spec, std::string user, std::string request_id, std::string within = "")
+  JobSubmitted(v1::JobSpec spec, std::string user, std::string request_id, std::string within = "",
+               v1::ArrayElements array = {})
       : spec(std::make_shared<const v1::JobSpec>(std::move(spec))),
         user(std::move(user)),
         request_id(std::move(request_id)),
-        within(std::move(within)) {}
+        within(std::move(within)),
+        array(std::move(array)) {}
 
   // Shared rather than inline, because every Event would be four times as large.
   std::shared_ptr<const v1::JobSpec> spec;
@@ -60,6 +87,8 @@ struct JobSubmitted {
   std::string request_id;
   // The id of the batch job of which the job is a step; empty: it is none.
   std::string within;
+  // The elements of which the job is an array; without indices: it is one job.
+  v1::ArrayElements array;
 };
 
 // A user drains a node of the cluster, so that it gets no new work, or ends that.
@@ -78,8 +107,9 @@ struct CanSave {
 // Only time has passed.
 struct Tick {};
 
-using Event = std::variant<NodeMessageReceived, StreamClosed, StoreCalled, StoreCallDropped,
-                           JobCancelled, JobSubmitted, NodeDrained, CanSave, Tick>;
+using Event =
+    std::variant<NodeMessageReceived, StreamClosed, StoreCalled, StoreCallDropped, JobCancelled,
+                 JobRequeued, JobSignalled, JobUpdated, JobSubmitted, NodeDrained, CanSave, Tick>;
 
 }  // namespace cadre
 

@@ -17,7 +17,7 @@
 namespace cadre {
 namespace {
 
-constexpr int kHistories = 2000;
+constexpr int kHistories = 700;
 constexpr int kEvents = 200;
 constexpr int kMaxDrainSteps = 20000;
 

@@ -68,6 +68,7 @@ void CommitQueue::Hold(Effects effects) {
   MoveToEnd(&effects.reply, &last.reply);
   MoveToEnd(&effects.close, &last.close);
   MoveToEnd(&effects.notes, &last.notes);
+  MoveToEnd(&effects.account, &last.account);
 }
 
 void CommitQueue::Commit(MonoTime now) {

@@ -8,24 +8,63 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "rendezvous/accounting/rows.h"
 #include "rendezvous/host/server_view.h"
 #include "rendezvous/host/state_compactor.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::host {
 
+namespace {
+
+CoreConfig WithAccounts(CoreConfig config, bool accounts) {
+  config.accounts = accounts;
+  return config;
+}
+
+}  // namespace
+
 CoreHost::CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
-                   StreamRegistry& registry, const JobListCaching& list_caching)
+                   StreamRegistry& registry, const JobListCaching& list_caching,
+                   AccountFunction account)
     : registry_(registry),
       log_(std::move(log)),
-      core_(config),
+      account_(std::move(account)),
+      core_(WithAccounts(config, account_ != nullptr)),
       commits_(std::move(durable.log), std::make_unique<CommitThread>(),
                {[this](Effects effects) { CarryOut(std::move(effects)); },
                 [] { return std::make_unique<StateCompactor>(); },
                 [this](const std::string& line) { Log(line); },
                 [this](absl::Duration took) { counters_.CountCommit(took); }}),
       list_caching_(list_caching) {
-  for (const v1::Record& record : durable.records) core_.Apply(record);
+  Replay(durable.records, {config.server_id, config.unix_ms_at_zero});
+}
+
+// A killed server may not have accounted the jobs that ended last. Those that the state has dropped
+// since are still in the records, unless the log was compacted meanwhile; so a job is missing only
+// if more than kMaxEndedJobs ended after it and the log was compacted while it waited to be
+// accounted.
+void CoreHost::Replay(const std::vector<v1::Record>& records, const accounting::RowOrigin& origin) {
+  if (account_ == nullptr) {
+    for (const v1::Record& record : records) core_.Apply(record);
+    return;
+  }
+  // The newest row of each job, by the order in which they ended.
+  std::map<uint64_t, v1::AccountedJob> ended;
+  for (const v1::Record& record : records) {
+    const std::string changed = accounting::JobChangedBy(record, core_.state());
+    core_.Apply(record);
+    std::optional<v1::AccountedJob> row =
+        accounting::RowAfter(record, changed, core_.state(), origin);
+    if (row.has_value()) ended[row->ended_order()] = *std::move(row);
+  }
+  for (v1::AccountedJob& row : accounting::RowsOf(core_.state(), origin)) {
+    ended[row.ended_order()] = std::move(row);
+  }
+  std::vector<v1::AccountedJob> rows;
+  rows.reserve(ended.size());
+  for (auto& [order, row] : ended) rows.push_back(std::move(row));
+  if (!rows.empty()) account_(std::move(rows), true);
 }
 
 void CoreHost::Handle(Event&& event) {
@@ -202,6 +241,7 @@ void CoreHost::CarryOut(Effects effects) {
   for (SendToStream& send : effects.send) Send(send.stream, std::move(send.message));
   for (const ReplyToCall& reply : effects.reply) Reply(reply);
   for (const CloseStream& close : effects.close) Close(close.stream, close.status);
+  if (account_ && !effects.account.empty()) account_(std::move(effects.account), false);
   for (const Note& note : effects.notes) {
     Log(note.job.empty() ? note.text : absl::StrCat("job ", note.job, ": ", note.text));
   }
@@ -244,7 +284,8 @@ absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
     const absl::Status allowed = MayUse(*job, may);
     if (!allowed.ok()) return allowed;
   } else {
-    const absl::Status good = core_.MaySubmit(*submitted.spec, submitted.user, submitted.within);
+    const absl::Status good =
+        core_.MaySubmit(*submitted.spec, submitted.user, submitted.within, submitted.array);
     if (!good.ok()) return good;
     saved = StepAndSave(submitted, &taken);
     if (taken) job = core_.LastSubmitted();
@@ -264,19 +305,47 @@ absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
           name, "' shows whether it was"));
 }
 
-absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& asked, const OwnerCheck& may) {
-  JobCancelled cancelled = asked;
-  cancelled.job = NameOf(asked.job, may);
-  const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), cancelled.job);
-  if (!before.ok()) return before.status();
-  const absl::Status allowed = MayUse(cancelled.job, may);
+template <typename JobEvent, typename Possible>
+absl::StatusOr<v1::JobStatus> CoreHost::StepOnJob(JobEvent event, const OwnerCheck& may,
+                                                  const Possible& possible) {
+  event.job = NameOf(event.job, may);
+  const absl::Status allowed = MayUse(event.job, may);
   if (!allowed.ok()) return allowed;
-  if (!IsLive(*before)) {
-    return absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended"));
-  }
-  const absl::Status saved = StepAndSave(cancelled);
+  const absl::Status can = possible(event);
+  if (!can.ok()) return can;
+  const absl::Status saved = StepAndSave(event);
   if (!saved.ok()) return saved;
-  return Status(cancelled.job);
+  return Status(event.job);
+}
+
+absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
+                                               const OwnerCheck& may) {
+  return StepOnJob(cancelled, may, [this](const JobCancelled& event) -> absl::Status {
+    const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), event.job);
+    if (!before.ok()) return before.status();
+    if (IsLive(*before)) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("job ", event.job, " has ended"));
+  });
+}
+
+absl::StatusOr<v1::JobStatus> CoreHost::Requeue(const JobRequeued& requeued,
+                                                const OwnerCheck& may) {
+  return StepOnJob(requeued, may,
+                   [this](const JobRequeued& event) { return core_.MayRequeue(event.job); });
+}
+
+absl::StatusOr<v1::JobStatus> CoreHost::Signal(const JobSignalled& signalled,
+                                               const OwnerCheck& may) {
+  return StepOnJob(signalled, may, [this](const JobSignalled& event) {
+    return core_.MaySignal(event.job, event.signal);
+  });
+}
+
+absl::StatusOr<v1::JobStatus> CoreHost::Update(const JobUpdated& updated, bool is_administrator,
+                                               const OwnerCheck& may) {
+  return StepOnJob(updated, may, [this, is_administrator](const JobUpdated& event) {
+    return core_.MayUpdate(event.job, event.update, is_administrator);
+  });
 }
 
 absl::StatusOr<std::vector<v1::ClusterNodeStatus>> CoreHost::Drain(const NodeDrained& drained) {

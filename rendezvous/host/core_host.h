@@ -15,7 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/time.h"
+#include "proto/accounting.pb.h"
 #include "proto/control.pb.h"
+#include "rendezvous/accounting/rows.h"
 #include "rendezvous/core/core.h"
 #include "rendezvous/host/agent_requests.h"
 #include "rendezvous/host/commit_queue.h"
@@ -27,6 +29,9 @@ namespace cadre::host {
 
 // Receives the core's notes for the log, one line per call, one at a time; must not block.
 using LogFunction = std::function<void(const std::string&)>;
+// Takes jobs that have ended, for the accounting, once their end is saved; must not block, except
+// at the start, when they are all those that the server knows.
+using AccountFunction = std::function<void(std::vector<v1::AccountedJob> ended, bool at_start)>;
 // Whether the caller may use a job of this owner; empty: the administrators.
 using OwnerCheck = std::function<absl::Status(absl::string_view owner)>;
 
@@ -39,9 +44,10 @@ struct JobListCaching {
 
 class CoreHost {
  public:
-  // Begins with the state that `durable` contains.
+  // Begins with the state that `durable` contains. `account` may be null.
   CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
-           StreamRegistry& registry, const JobListCaching& list_caching = {});
+           StreamRegistry& registry, const JobListCaching& list_caching = {},
+           AccountFunction account = nullptr);
 
   void Handle(Event&& event);
   // Writes all messages queued on streams since the last Flush: one write for several, because a
@@ -81,6 +87,10 @@ class CoreHost {
   bool saves() const { return commits_.save_error().ok(); }
   absl::StatusOr<v1::JobStatus> Submit(const JobSubmitted& submitted, const OwnerCheck& may);
   absl::StatusOr<v1::JobStatus> Cancel(const JobCancelled& cancelled, const OwnerCheck& may);
+  absl::StatusOr<v1::JobStatus> Requeue(const JobRequeued& requeued, const OwnerCheck& may);
+  absl::StatusOr<v1::JobStatus> Signal(const JobSignalled& signalled, const OwnerCheck& may);
+  absl::StatusOr<v1::JobStatus> Update(const JobUpdated& updated, bool is_administrator,
+                                       const OwnerCheck& may);
   absl::StatusOr<std::vector<v1::ClusterNodeStatus>> Drain(const NodeDrained& drained);
   // Logs are no part of the state, so reads of them bypass the core.
   void ReadLog(v1::ReadLogRequest request, const LogReads::Done& done, const OwnerCheck& may);
@@ -89,10 +99,16 @@ class CoreHost {
                  const OwnerCheck& may);
 
  private:
+  void Replay(const std::vector<v1::Record>& records, const accounting::RowOrigin& origin);
   void Step(const Event& event);
   // The job's entry in the list must be made again.
   void MarkJobChanged(MonoTime now, const std::string& job);
   void UpdateList(MonoTime now);
+  // For an event about the job of its name in the state: checks that the caller may use it, and
+  // `possible`.
+  template <typename JobEvent, typename Possible>
+  absl::StatusOr<v1::JobStatus> StepOnJob(JobEvent event, const OwnerCheck& may,
+                                          const Possible& possible);
   // For a caller that waits until the event is saved. `taken`: the core has handled the event, so
   // that it will be saved once saving works again.
   absl::Status StepAndSave(const Event& event, bool* taken = nullptr);
@@ -116,6 +132,7 @@ class CoreHost {
 
   StreamRegistry& registry_;
   const LogFunction log_;
+  const AccountFunction account_;
   Core core_;
   // Removed at their StreamClosed.
   std::set<StreamId> closed_by_core_;

@@ -55,8 +55,9 @@ CoreConfig NewCoreConfig() {
 }
 
 struct CoreThread::State {
-  State(const CoreConfig& config, LogFunction log, log::OpenedLog durable)
-      : server_id(config.server_id), host(config, std::move(log), std::move(durable), registry) {}
+  State(const CoreConfig& config, LogFunction log, log::OpenedLog durable, AccountFunction account)
+      : server_id(config.server_id),
+        host(config, std::move(log), std::move(durable), registry, {}, std::move(account)) {}
 
   // Makes a task in which the thread handles the event. `bytes` as in Executor::Task.
   Executor::Task TaskOf(Event&& event, size_t bytes) {
@@ -140,9 +141,10 @@ struct CoreThread::State {
   std::thread thread;
 };
 
-CoreThread::CoreThread(const CoreConfig& config, LogFunction log, log::OpenedLog durable) {
+CoreThread::CoreThread(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
+                       AccountFunction account) {
   const CoreConfig own = WithServerId(config, durable.log.get());
-  state_ = std::make_unique<State>(own, std::move(log), std::move(durable));
+  state_ = std::make_unique<State>(own, std::move(log), std::move(durable), std::move(account));
   state_->thread = std::thread([state = state_.get()] { state->Loop(); });
 }
 
@@ -206,15 +208,17 @@ void CoreThread::DropCall(CallId call) {
 }
 
 void CoreThread::AskStatus(absl::string_view job, StatusDone done, OwnerCheck may) {
-  state_->Ask(std::move(done), [host = &state_->host, job = std::string(job), may = std::move(may)] {
-    return host->Status(host->NameOf(job, may));
-  });
+  state_->Ask(std::move(done),
+              [host = &state_->host, job = std::string(job), may = std::move(may)] {
+                return host->Status(host->NameOf(job, may));
+              });
 }
 
 void CoreThread::AskUsage(absl::string_view job, UsageDone done, OwnerCheck may) {
-  state_->Ask(std::move(done), [host = &state_->host, job = std::string(job), may = std::move(may)] {
-    return host->core().Usage(host->NameOf(job, may));
-  });
+  state_->Ask(std::move(done),
+              [host = &state_->host, job = std::string(job), may = std::move(may)] {
+                return host->core().Usage(host->NameOf(job, may));
+              });
 }
 
 void CoreThread::AskAllStatuses(AllStatusesDone done) {
@@ -251,8 +255,29 @@ void CoreThread::AskCancel(const JobCancelled& cancelled, StatusDone done, Owner
   });
 }
 
+void CoreThread::AskRequeue(const JobRequeued& requeued, StatusDone done, OwnerCheck may) {
+  state_->Ask(std::move(done), [host = &state_->host, requeued, may = std::move(may)] {
+    return host->Requeue(requeued, may);
+  });
+}
+
+void CoreThread::AskSignal(const JobSignalled& signalled, StatusDone done, OwnerCheck may) {
+  state_->Ask(std::move(done), [host = &state_->host, signalled, may = std::move(may)] {
+    return host->Signal(signalled, may);
+  });
+}
+
+void CoreThread::AskUpdate(const JobUpdated& updated, bool is_administrator, StatusDone done,
+                           OwnerCheck may) {
+  state_->Ask(std::move(done),
+              [host = &state_->host, updated, is_administrator, may = std::move(may)] {
+                return host->Update(updated, is_administrator, may);
+              });
+}
+
 void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may) {
-  JobSubmitted submitted{request.spec(), request.user(), request.request_id(), request.within()};
+  JobSubmitted submitted{request.spec(), request.user(), request.request_id(), request.within(),
+                         request.array()};
   state_->Ask(std::move(done), [host = &state_->host, submitted = std::move(submitted),
                                 may = std::move(may)] { return host->Submit(submitted, may); });
 }

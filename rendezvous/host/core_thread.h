@@ -48,8 +48,10 @@ class CoreThread {
   //
   // While nothing can be saved, changes are refused: store calls with the log's error, new streams
   // with UNAVAILABLE; other messages of nodes are handled, and leases are renewed.
+  //
+  // `account` is called by the constructor, and then by the thread that runs the core.
   explicit CoreThread(const CoreConfig& config, LogFunction log = nullptr,
-                      log::OpenedLog durable = {});
+                      log::OpenedLog durable = {}, AccountFunction account = nullptr);
   // Calls Stop with UNAVAILABLE.
   ~CoreThread();
   CoreThread(const CoreThread&) = delete;
@@ -98,6 +100,10 @@ class CoreThread {
   using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
   void AskView(ViewDone done);
   void AskCancel(const JobCancelled& cancelled, StatusDone done, OwnerCheck may = nullptr);
+  // As Core::MayRequeue, MaySignal and MayUpdate; PERMISSION_DENIED as of AskCancel.
+  void AskRequeue(const JobRequeued& requeued, StatusDone done, OwnerCheck may);
+  void AskSignal(const JobSignalled& signalled, StatusDone done, OwnerCheck may);
+  void AskUpdate(const JobUpdated& updated, bool is_administrator, StatusDone done, OwnerCheck may);
 
   // Errors: those of Core::MaySubmit; or why the state cannot be saved, with a message that tells
   // whether the job may have been accepted nevertheless.

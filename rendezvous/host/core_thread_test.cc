@@ -757,6 +757,32 @@ class KeptListTest : public ::testing::Test {
   CoreHost host_{CoreConfig(), nullptr, {}, registry_, {absl::ZeroDuration(), 100000000}};
 };
 
+// Fault (state): The server is killed before it has written jobs that ended -> They are handed
+// over again when it starts, from its state
+TEST(CoreHostAccounting, JobsThatEndAreHandedOverAndAgainAtTheStart) {
+  std::vector<v1::AccountedJob> ended, at_start;
+  const auto account = [&](std::vector<v1::AccountedJob> jobs, bool starts) {
+    for (v1::AccountedJob& job : jobs) (starts ? at_start : ended).push_back(std::move(job));
+  };
+  StreamRegistry registry;
+  CoreHost host(CoreConfig(), nullptr, {}, registry, {}, account);
+  v1::JobSpec spec = JoinForTest("", 1, 1).join().spec();
+  spec.set_name("a");
+  EXPECT_OK(host.Submit({spec, "ann", ""}, nullptr));
+  EXPECT_TRUE(ended.empty());
+  EXPECT_OK(host.Cancel({"a", "enough", 0}, nullptr));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].user(), "ann");
+  EXPECT_EQ(ended[0].phase(), v1::CANCELLED_PHASE);
+  EXPECT_EQ(ended[0].server_id(), CoreConfig().server_id);
+  EXPECT_TRUE(at_start.empty());
+  log::OpenedLog durable;
+  durable.records = host.core().Snapshot();
+  const CoreHost again(CoreConfig(), nullptr, std::move(durable), registry, {}, account);
+  ASSERT_EQ(at_start.size(), 1u);
+  EXPECT_EQ(at_start[0].SerializeAsString(), ended[0].SerializeAsString());
+}
+
 TEST_F(KeptListTest, ItIsNotMadeAgainForEachCaller) {
   Submit("a");
   Submit("b");

@@ -24,10 +24,19 @@
 namespace cadre::job {
 namespace {
 
-v1::Failure TotalTimeout(const state::Job& job) {
+MonoTime QueueDeadline(const JobView& view) {
+  const int64_t deadline_ms = view.job.saved.spec().queue().deadline_unix_ms();
+  if (deadline_ms == 0 || view.job.user().empty()) return MonoTime::Never();
+  return view.context.clock.FromHost(view.context.config.AtUnixMs(deadline_ms));
+}
+
+v1::Failure TotalTimeout(const JobView& view) {
+  const state::Job& job = view.job;
   return PlainFailure(v1::TOTAL_TIMEOUT, "", job.generation.number(),
-                      absl::StrCat("the job took longer than timeouts.total, ",
-                                   ShortDuration(job.policy.total_timeout)));
+                      view.context.clock.now() >= QueueDeadline(view)
+                          ? std::string("its deadline has passed")
+                          : absl::StrCat("the job took longer than timeouts.total, ",
+                                         ShortDuration(job.policy.total_timeout)));
 }
 
 // `at_once`: nodes that have not stopped yet get no more grace.
@@ -92,7 +101,9 @@ std::vector<RankCandidate> ChooseCandidates(const state::Job& job,
 }
 
 // Whether the cluster's node was lost, as far as is known, and not only the job's launcher there.
+// The launcher of a batch job has nothing of the script in it that could end it.
 bool IsLossOfNode(const state::Job& job, const v1::Failure& failure) {
+  if (failure.cause() == v1::NODE_LOST && job.saved.spec().has_batch()) return true;
   const auto& avoided = job.saved.submission().avoided();
   return failure.cause() == v1::NODE_LOST &&
          std::none_of(avoided.begin(), avoided.end(),
@@ -138,6 +149,8 @@ RestartDecision DecideNext(const JobView& view, const std::optional<v1::Failure>
 
 bool Job::AdvancePhase() {
   switch (state_.phase()) {
+    case v1::QUEUED:
+      return AdvanceQueued();
     case v1::GATHERING:
       return AdvanceGathering();
     case v1::RUNNING:
@@ -149,12 +162,20 @@ bool Job::AdvancePhase() {
   }
 }
 
+bool Job::AdvanceQueued() {
+  if (context_.clock.now() < QueueDeadline(view())) return false;
+  const v1::Failure failure = TotalTimeout(view());
+  End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
+  return true;
+}
+
 bool Job::AdvanceGathering() {
   if (context_.clock.now() >= TotalDeadline(view())) {
-    const v1::Failure failure = TotalTimeout(state_);
+    const v1::Failure failure = TotalTimeout(view());
     End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
     return true;
   }
+  if (state_.saved.submission().requeued()) return false;
   const FormationDecision decision =
       DecideFormation(GatheringOf(view()), state_.policy, context_.clock.now());
   switch (decision.kind) {
@@ -189,10 +210,11 @@ bool Job::AdvanceRunning() {
     return true;
   }
   if (now >= TotalDeadline(view())) {
-    const v1::Failure failure = TotalTimeout(state_);
+    const v1::Failure failure = TotalTimeout(view());
     OrderStop(failure.message(), failure);
     return true;
   }
+  if (now >= WarningDeadline(view())) Warn();
   if (!AllStarted(generation) && now >= StartDeadline(view())) {
     const v1::Failure failure = StartTimeout(state_);
     OrderStop(failure.message(), failure);
@@ -215,7 +237,7 @@ bool Job::AdvanceRunning() {
 
 bool Job::AdvanceStopping() {
   if (context_.clock.now() >= TotalDeadline(view()) && !HasDecisiveCause(state_.generation)) {
-    const v1::Failure failure = TotalTimeout(state_);
+    const v1::Failure failure = TotalTimeout(view());
     OrderStop(failure.message(), failure);
   }
   if (state_.generation.nodes_busy == 0) {
@@ -341,10 +363,67 @@ void Job::RestartOrEnd() {
   began->set_counted(decision.counted);
   began->set_got_on(made_progress);
   began->set_step(run.step.value_or(0));
+  if (root_cause.has_value() && root_cause->cause() == v1::REQUEUED) {
+    return ReturnToQueue(std::move(record));
+  }
   out_.Commit(std::move(record));
   CADRE_CHECK(state_.phase() == v1::GATHERING, "job ", name_);
   out_.Note(absl::StrCat("gathering again: ", decision.reason));
   MarkDirty(true);
+}
+
+void Job::ReturnToQueue(v1::Record record) {
+  const auto& allocations = context_.state.cluster.allocations;
+  const bool has_none = std::none_of(allocations.begin(), allocations.end(), [&](const auto& one) {
+    return one.second.part().job() == name_;
+  });
+  record.mutable_gathering_began()->set_requeued(true);
+  record.mutable_gathering_began()->set_queued(has_none);
+  out_.Commit(std::move(record));
+  out_.Note(has_none ? "is in the queue again"
+                     : "gives its nodes back, and is in the queue again then");
+  cluster_events_.gives_back.push_back(name_);
+  MarkDirty(true);
+}
+
+void Job::Requeue(const std::string& reason) {
+  if (state::HasEnded(state_.phase()) || state_.phase() == v1::QUEUED ||
+      state_.saved.submission().requeued() ||
+      (state_.phase() == v1::STOPPING && HasDecisiveCause(state_.generation))) {
+    return;
+  }
+  const std::string why = OneLine(reason, state::kMaxNodeTextBytes);
+  const std::string text = absl::StrCat("put back into the queue", why.empty() ? "" : ": ", why);
+  if (state_.phase() != v1::GATHERING) {
+    return OrderStop(text, PlainFailure(v1::REQUEUED, "", state_.generation.number(), text));
+  }
+  v1::Record record;
+  v1::GatheringBegan* began = record.mutable_gathering_began();
+  // The steps of a batch job end with this, as with any restart.
+  began->set_restart_count(state_.saved.restarts().all() + 1);
+  began->set_at_us(context_.now.micros());
+  ReturnToQueue(std::move(record));
+}
+
+void Job::Signal(int signal) {
+  if (state_.phase() != v1::RUNNING) return;
+  v1::ServerMessage message = out_.Message();
+  message.mutable_signal()->set_signal(signal);
+  for (const saved::Member& member : state_.generation.saved.members()) {
+    if (!member.lost()) out_.SendTo(member.node(), message);
+  }
+}
+
+void Job::Warn() {
+  volatile_.warned = state_.generation.number();
+  const int signal = state_.policy.warning_signal;
+  out_.Note(absl::StrCat("is sent signal ", signal, ", as its time ends in ",
+                         ShortDuration(TotalDeadline(view()) - context_.clock.now())));
+  if (state_.saved.spec().has_batch() && !state_.saved.spec().batch().warn_script()) {
+    cluster_events_.signals_steps.emplace_back(name_, signal);
+  } else {
+    Signal(signal);
+  }
 }
 
 void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
@@ -371,10 +450,11 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
 }
 
 void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once) {
-  // HasDecisiveCause() is false in a job that gathers again: a final root cause of its last
-  // generation would have ended the job.
+  // In a job that gathers again the only decisive cause of its last generation is a requeue: any
+  // other would have ended the job.
   if (state::HasEnded(state_.phase())) return;
-  if (HasDecisiveCause(state_.generation)) {
+  const v1::Failure* root = state_.generation.root_cause();
+  if (HasDecisiveCause(state_.generation) && root->cause() != v1::REQUEUED) {
     if (at_once && state_.phase() == v1::STOPPING) SendStops(state_, at_once, out_);
     return;
   }
@@ -387,7 +467,9 @@ void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause, 
   v1::Failure failure = PlainFailure(cause, "", state_.generation.number(), preempted ? text : why);
   if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
   if (state_.phase() == v1::RUNNING || state_.phase() == v1::STOPPING) {
-    return OrderStop(text, failure);
+    OrderStop(text, failure);
+    if (at_once) SendStops(state_, at_once, out_);
+    return;
   }
   End(preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(),
       failure);
@@ -408,8 +490,18 @@ bool IsBeforeReachable(MonoTime moment, const JobView& view) {
 }  // namespace
 
 MonoTime TotalDeadline(const JobView& view) {
-  return view.context.clock.FromRecord(view.job.saved.times().created_us()) +
-         view.job.policy.total_timeout;
+  const saved::JobTimes& times = view.job.saved.times();
+  const int64_t from = times.limit_from_us() == 0 ? times.created_us() : times.limit_from_us();
+  return std::min(view.context.clock.FromRecord(from) + view.job.policy.total_timeout,
+                  QueueDeadline(view));
+}
+
+MonoTime WarningDeadline(const JobView& view) {
+  const MonoTime total = TotalDeadline(view);
+  const bool warns = view.job.policy.warning > absl::ZeroDuration() && total != MonoTime::Never() &&
+                     view.volatile_state.warned != view.job.generation.number() &&
+                     AllStarted(view.job.generation);
+  return warns ? total + -view.job.policy.warning : MonoTime::Never();
 }
 
 MonoTime StartDeadline(const JobView& view) {
@@ -434,13 +526,16 @@ MonoTime AbsenceDeadline(const JobView& view) {
 MonoTime PhaseDeadline(const JobView& view) {
   const Suspects& suspects = view.volatile_state.suspects;
   switch (view.job.phase()) {
+    case v1::QUEUED:
+      return QueueDeadline(view);
     case v1::GATHERING:
+      if (view.job.saved.submission().requeued()) return TotalDeadline(view);
       return std::min(
           TotalDeadline(view),
           DecideFormation(GatheringOf(view), view.job.policy, view.context.clock.now()).again_at);
     case v1::RUNNING:
       return std::min(
-          {TotalDeadline(view),
+          {TotalDeadline(view), WarningDeadline(view),
            AllStarted(view.job.generation) ? MonoTime::Never() : StartDeadline(view),
            AbsenceDeadline(view),
            suspects.diagnosis.has_value() ? suspects.diagnosis->deadline : MonoTime::Never(),

@@ -15,7 +15,11 @@
 
 namespace cadre::job {
 
+// When the job has taken its whole time (timeouts.total), or its deadline in the queue's options
+// passes.
 MonoTime TotalDeadline(const JobView& view);
+// When the workers of the generation are warned of that; Never() if they are not, or were.
+MonoTime WarningDeadline(const JobView& view);
 MonoTime StartDeadline(const JobView& view);
 MonoTime StopDeadline(const JobView& view);
 // When to ask which newly started worker is absent; Never() if no worker waits for others.

@@ -1,6 +1,8 @@
 // Job: one job, with its durable state, the connections of its nodes, and what happens to it. Pure;
 // one thread.
 //
+//     ┌────────────────────────────────── requeued ──────────────────────────┐
+//     ▼                                                                      │
 //   QUEUED ──granted──▶ GATHERING ──formed──▶ RUNNING ──stop ordered──▶ STOPPING
 //                         ▲  │                   │                         │  │
 //                         │  └─▶ ended           └─▶ ended      ended ◀────┘  │
@@ -30,12 +32,16 @@
 //                                          standstill: shown
 //   store call       error   error         carried out              error                    error
 //   cancel           ended   ended         stop                     changes the reason (+)   -
+//   requeue          -       QUEUED, once  stop                     changes the reason (+)   -
+//                            its nodes are
+//                            given back
 //   granted          becomes GATHERING     -                        -                        -
 //   no allocation    -       QUEUED, if it has never begun                                   -
 //   is left
 //   cannot begin     ended   ended         -                        -                        -
 //   launcher ended   -       the reason if its node is lost                                  -
 //   deadline: total  -       ended         stop                     changes the reason (+)   -
+//             warning -      -             signal sent              -                        -
 //             join   -       ended; if the -                        -                        -
 //                            cluster owes
 //                            it nodes:
@@ -47,7 +53,8 @@
 //                                          which one is absent
 //             stop   -       -             -                        nodes are lost           -
 //   (*) unless no node is connected any more: then the name begins a new run.
-//   (+) unless a cancel, preemption or total deadline has settled it (IsDecisive).
+//   (+) unless a cancel, preemption, requeue or total deadline has settled it (IsDecisive); a cancel
+//       ends what a requeue would have begun again.
 // clang-format on
 //
 // A message of a node arrives at Job::OnMessage (job.cc), which passes it on. By the field of
@@ -114,6 +121,8 @@ struct ClusterEvents {
   std::vector<std::pair<std::string, std::string>> launchers_lost;
   // Jobs that give back their nodes until they can get all that they need.
   std::vector<std::string> gives_back;
+  // Signals for all steps of a batch job.
+  std::vector<std::pair<std::string, int>> signals_steps;
 };
 
 class Job {
@@ -164,6 +173,11 @@ class Job {
   // `cause` is CANCELLED or PREEMPTED. `at_once`: nodes that are still stopping get no further
   // grace; a restarted server does not know that any more.
   void Cancel(const std::string& reason, int signal, v1::FailureCause cause, bool at_once);
+  // Stops what runs of a submitted job, gives its nodes back, and has it wait in the queue again.
+  // Does nothing if it waits there, has ended, or is being ended.
+  void Requeue(const std::string& reason);
+  // Sends the workers of the running generation a signal.
+  void Signal(int signal);
 
  private:
   // ---- membership.cc
@@ -182,6 +196,7 @@ class Job {
 
   // ---- generation.cc. The Advance functions return whether something changed.
   bool AdvancePhase();
+  bool AdvanceQueued();
   bool AdvanceGathering();
   bool AdvanceRunning();
   bool AdvanceStopping();
@@ -189,6 +204,11 @@ class Job {
   // Stops the running generation, or corrects why it is stopped.
   void OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause);
   void RestartOrEnd();
+  // Commits the record, a GatheringBegan, as that of a job that gives its nodes back.
+  void ReturnToQueue(v1::Record record);
+  // Sends the workers, or the steps of a batch job, the signal that warns of the end of the job's
+  // time.
+  void Warn();
   void End(v1::JobPhase outcome, int exit_status, const std::string& message,
            const std::optional<v1::Failure>& root_cause);
 

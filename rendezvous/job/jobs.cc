@@ -25,6 +25,8 @@ namespace {
 constexpr size_t kMaxUnendedJobs = 10000;
 constexpr size_t kMaxUnendedJobsOfUser = 1000;
 constexpr size_t kMaxUnendedJobsOfAdministrators = kMaxUnendedJobs / 2;
+// The elements of one array, each of which is a job.
+constexpr size_t kMaxArrayElements = kMaxUnendedJobsOfUser;
 // A submitted spec is sent to its nodes together with others in messages of 1 MiB.
 constexpr size_t kMaxSubmittedSpecBytes = 512 << 10;
 
@@ -40,17 +42,18 @@ std::string Mebibytes(size_t bytes) {
   return absl::StrFormat("%.4g MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Checks that a job with this spec may be added to those that have not ended.
-absl::Status CheckSpecBytes(const v1::JobSpec& spec, const std::string& owner,
+// Checks that so many jobs with this spec may be added to those that have not ended.
+absl::Status CheckSpecBytes(const v1::JobSpec& spec, size_t count, const std::string& owner,
                             const state::JobsByUser& jobs) {
-  const size_t more = spec.ByteSizeLong();
+  const size_t more = count * spec.ByteSizeLong();
   const size_t own = jobs.BytesOf(owner).specs;
   if (own + more > state::kMaxSpecBytesOfUser) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        owner.empty() ? "administrators have " : absl::StrCat("user ", owner, " has "),
-        Mebibytes(own), " of specs of jobs that have not ended, and this one has ", Mebibytes(more),
-        "; the limit (specs of a user) is ", Mebibytes(state::kMaxSpecBytesOfUser),
-        ": make it smaller, wait for some to end, or cancel them"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(owner.empty() ? "administrators have " : absl::StrCat("user ", owner, " has "),
+                     Mebibytes(own), " of specs of jobs that have not ended, and this one has ",
+                     Mebibytes(more), count > 1 ? absl::StrCat(" in ", count, " elements") : "",
+                     "; the limit (specs of a user) is ", Mebibytes(state::kMaxSpecBytesOfUser),
+                     ": make it smaller, wait for some to end, or cancel them"));
   }
   if (jobs.all_bytes().specs + more > state::kMaxSpecBytesOfAll) {
     return absl::ResourceExhaustedError(
@@ -99,12 +102,15 @@ void Jobs::With(const std::string& name, Action action) {
   const uint32_t restarts = view.job.saved.restarts().all();
   action(entry.job);
   const bool ends = !state::HasEnded(phase) && state::HasEnded(view.job.phase());
+  const bool queued = phase != v1::QUEUED && view.job.phase() == v1::QUEUED;
   // The steps of a batch job end with its script's run, and a step may lack a node for the next.
   const bool stops = phase != v1::STOPPING && view.job.phase() == v1::STOPPING;
   const bool run_ends =
       (stops || view.job.saved.restarts().all() != restarts) &&
       (view.job.saved.spec().has_batch() || view.job.saved.submission().step_of() != 0);
-  if ((ends || run_ends) && !view.job.user().empty()) cluster_events_.changed.push_back(name);
+  if ((ends || run_ends || queued) && !view.job.user().empty()) {
+    cluster_events_.changed.push_back(name);
+  }
   if (view.volatile_state.dirty) dirty_.insert(name);
   SetTimer(name, view.volatile_state.connections.NextTimer(), &entry.lease, &leases_);
   SetTimer(name, view.volatile_state.deadline, &entry.deadline, &deadlines_);
@@ -208,7 +214,7 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
     const absl::Status many = TooManyOf(user);
     return reject(many.code(), many.message());
   }
-  if (const absl::Status room = CheckSpecBytes(join.spec(), user, state.by_user); !room.ok()) {
+  if (const absl::Status room = CheckSpecBytes(join.spec(), 1, user, state.by_user); !room.ok()) {
     return reject(room.code(), room.message());
   }
   saved::Job begun;
@@ -308,16 +314,61 @@ void Jobs::OnStoreCallDropped(const std::string& name, CallId call) {
 }
 
 void Jobs::Cancel(const std::string& name, const std::string& reason, int signal,
-                  v1::FailureCause cause) {
+                  v1::FailureCause cause, bool at_once) {
   if (Find(name) == nullptr) return;
-  With(name, [&](Job& job) { job.Cancel(reason, signal, cause, /*at_once=*/false); });
+  With(name, [&](Job& job) { job.Cancel(reason, signal, cause, at_once); });
+}
+
+void Jobs::Requeue(const std::string& name, const std::string& reason, bool hold) {
+  if (Find(name) == nullptr) return;
+  if (hold) {
+    v1::JobUpdate update;
+    update.set_held(true);
+    Update(name, update);
+  }
+  With(name, [&](Job& job) { job.Requeue(reason); });
+}
+
+void Jobs::Signal(const std::string& name, int signal) {
+  if (Find(name) == nullptr) return;
+  With(name, [signal](Job& job) { job.Signal(signal); });
+}
+
+void Jobs::Update(const std::string& name, const v1::JobUpdate& update) {
+  const Job* job = Find(name);
+  if (job == nullptr || state::HasEnded(job->view().job.phase())) return;
+  v1::Record record;
+  record.set_job(name);
+  *record.mutable_job_updated() = update;
+  context_.out.Commit(std::move(record));
+  With(name, [](Job& changed) { changed.MarkDirty(true); });
+  cluster_events_.changed.push_back(name);
 }
 
 void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id,
-                  const std::string& within) {
-  if (!MaySubmit(spec, user).ok()) return;
+                  const std::string& within, const v1::ArrayElements& array) {
+  if (!MaySubmit(spec, user, array).ok()) return;
   const state::Job* batch = FindById(within);
   if (batch == nullptr && !within.empty()) return;
+  saved::Submission submission;
+  submission.set_user(user);
+  submission.set_request_id(request_id);
+  submission.set_held(spec.queue().held());
+  if (array.indices().empty()) return SubmitOne(spec, std::move(submission), batch);
+  submission.set_array(context_.state.counters.submitted() + 1);
+  submission.set_array_at_once(array.at_once());
+  submission.set_array_size(array.indices_size());
+  submission.set_array_first(*array.indices().begin());
+  submission.set_array_last(*array.indices().rbegin());
+  for (const uint32_t index : array.indices()) {
+    submission.set_array_index(index);
+    SubmitOne(spec, submission, nullptr);
+  }
+}
+
+void Jobs::SubmitOne(const v1::JobSpec& spec, saved::Submission submission,
+                     const state::Job* batch) {
+  const std::string user = submission.user();
   const uint64_t id = context_.state.counters.submitted() + 1;
   // A step does not take the name that its batch job was submitted with.
   const std::string wanted =
@@ -329,9 +380,8 @@ void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::s
   *job.mutable_spec() = spec;
   job.mutable_spec()->set_name(name);
   job.set_phase(v1::QUEUED);
-  job.mutable_submission()->set_user(user);
+  *job.mutable_submission() = std::move(submission);
   job.mutable_submission()->set_order(id);
-  job.mutable_submission()->set_request_id(request_id);
   if (name != wanted) job.mutable_submission()->set_name(wanted);
   if (batch != nullptr) {
     job.mutable_submission()->set_step_of(batch->id());
@@ -377,7 +427,28 @@ void Jobs::Advance() {
   }
 }
 
-absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
+namespace {
+
+absl::Status CheckArray(const v1::ArrayElements& array) {
+  if (array.indices_size() > static_cast<int>(kMaxArrayElements)) {
+    return absl::InvalidArgumentError(absl::StrCat("the array has ", array.indices_size(),
+                                                   " elements; at most ", kMaxArrayElements,
+                                                   " are allowed: submit several arrays"));
+  }
+  for (int i = 1; i < array.indices_size(); ++i) {
+    if (array.indices(i) <= array.indices(i - 1)) {
+      return absl::InvalidArgumentError("the indices of an array must ascend");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user,
+                             const v1::ArrayElements& array) const {
+  RETURN_IF_ERROR(CheckArray(array));
+  const size_t elements = std::max(array.indices_size(), 1);
   absl::Status good = state::CheckSpec(spec);
   if (!good.ok()) return good;
   if (std::all_of(spec.name().begin(), spec.name().end(), absl::ascii_isdigit)) {
@@ -402,9 +473,9 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
   }
   const state::State& state = context_.state;
   const std::string owner(user);
-  if (state.by_user.NotEnded(owner) >= kMaxUnendedJobsOfUser) return TooManyOf(owner);
-  RETURN_IF_ERROR(CheckSpecBytes(spec, owner, state.by_user));
-  if (state.jobs.size() - state.ended_jobs.size() >= kMaxUnendedJobs) {
+  if (state.by_user.NotEnded(owner) + elements > kMaxUnendedJobsOfUser) return TooManyOf(owner);
+  RETURN_IF_ERROR(CheckSpecBytes(spec, elements, owner, state.by_user));
+  if (state.jobs.size() - state.ended_jobs.size() + elements > kMaxUnendedJobs) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server has ", kMaxUnendedJobs, " jobs already"));
   }

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "proto/control.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/spec.pb.h"
 #include "proto/state.pb.h"
@@ -56,11 +57,15 @@ class Jobs {
   void OnStreamClosed(const std::string& job, const std::string& node);
   void OnStoreCall(CallId call, const v1::StoreRequest& request);
   void OnStoreCallDropped(const std::string& job, CallId call);
-  void Cancel(const std::string& job, const std::string& reason, int signal,
-              v1::FailureCause cause);
-  // `within`: the id of the batch job of which the job is a step; empty: it is none.
+  void Cancel(const std::string& job, const std::string& reason, int signal, v1::FailureCause cause,
+              bool at_once = false);
+  void Requeue(const std::string& job, const std::string& reason, bool hold);
+  void Signal(const std::string& job, int signal);
+  void Update(const std::string& job, const v1::JobUpdate& update);
+  // `within`: the id of the batch job of which the job is a step; empty: it is none. `array`: the
+  // elements of the array that it is; without indices: it is one job.
   void Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id,
-              const std::string& within = "");
+              const std::string& within = "", const v1::ArrayElements& array = {});
   void OnNodeGranted(const std::string& job);
   void OnLauncherEnded(const std::string& job, const std::string& node, const std::string& how);
   void OnCannotBegin(const std::string& job, const std::string& why, bool try_later);
@@ -70,7 +75,8 @@ class Jobs {
   void Advance();
   ClusterEvents TakeClusterEvents() { return std::exchange(cluster_events_, {}); }
 
-  absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user,
+                         const v1::ArrayElements& array = {}) const;
 
   // Returns OK, or INTERNAL naming the job and what does not hold.
   absl::Status CheckInvariants() const;
@@ -98,6 +104,8 @@ class Jobs {
   bool Prepare(StreamId stream, const v1::Join& join);
   // `job` has spec, phase and owner set. An ended job of its name must not have connected nodes.
   void Create(saved::Job job);
+  // Submits one job: `submission` has what sets it apart from others of the spec.
+  void SubmitOne(const v1::JobSpec& spec, saved::Submission submission, const state::Job* batch);
   // Returns the job with the id that the text is; null if it is none.
   const state::Job* FindById(absl::string_view text) const;
   // Returns the name with "-ID" at its end, shortened to the length of a job's name, and repeated

@@ -143,6 +143,7 @@ v1::Stop MakeStop(const state::Job& job, const std::string& node) {
   *stop.mutable_grace() = ToProto(job.policy.stop_grace);
   stop.set_rejoin(job.generation.saved.stop().rejoin());
   const v1::Failure* root = job.generation.root_cause();
+  if (root != nullptr) stop.set_cause(root->cause());
   if (stop.rejoin() && root != nullptr && root->cause() == v1::HANG && root->node() == node) {
     stop.add_replace(root->local_rank());
   }

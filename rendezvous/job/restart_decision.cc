@@ -53,7 +53,8 @@ absl::Duration Backoff(const state::Policy& policy, size_t restarts) {
 }  // namespace
 
 bool IsDecisive(const v1::Failure& failure) {
-  return failure.cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(failure);
+  return failure.cause() == v1::TOTAL_TIMEOUT || failure.cause() == v1::REQUEUED ||
+         IsOfWholeJob(failure);
 }
 
 bool MadeProgress(const GenerationRun& run, const state::Policy& policy) {
@@ -72,11 +73,16 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
                               uint32_t survivors, MonoTime now, const ClusterContext& cluster) {
   if (!root_cause.has_value()) return {true, false, {}, "nothing failed"};
   const v1::Failure& failure = *root_cause;
+  if (failure.cause() == v1::REQUEUED) return {true, false, {}, "it was put back into the queue"};
   if (IsNodeGone(failure) && policy.min < policy.max && policy.SizeFor(survivors) != 0) {
     return {
         true, false, {}, absl::StrCat("an elastic job goes on with ", Count(survivors, "node"))};
   }
-  if (cluster.submitted && failure.cause() == v1::PREEMPTED && IsNodeGone(failure)) {
+  const bool taken_away = failure.cause() == v1::PREEMPTED && IsNodeGone(failure);
+  if (cluster.submitted && !policy.requeue && (taken_away || cluster.lost_node)) {
+    return Never("the job was submitted with --no-requeue (restart.requeue)");
+  }
+  if (cluster.submitted && taken_away) {
     return {true, false, {}, "its node was taken away, which costs no restart"};
   }
   if (cluster.submitted && cluster.lost_node && cluster.free_restarts < kFreeNodeLosses) {

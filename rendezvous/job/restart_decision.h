@@ -73,14 +73,15 @@ struct RestartHistory {
 //
 // An elastic job that loses a node and still has enough of them goes on without using its budget,
 // since it was asked to live with fewer. So does a submitted job from which a node was taken, or
-// whose node was lost: it did nothing wrong, and gets another one. The latter ends after
-// kFreeNodeLosses, since by then the job itself may be what kills its nodes.
+// whose node was lost: it did nothing wrong, and gets another one, unless its spec says no
+// (restart.requeue). The latter ends after kFreeNodeLosses, since by then the job itself may be
+// what kills its nodes. A job that was put back into the queue goes on in any case.
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
                               const state::Policy& policy, const RestartHistory& history,
                               uint32_t survivors, MonoTime now, const ClusterContext& cluster = {});
 
-// Whether the failure is final: the user, a scheduler or timeouts.total ended the job, so that
-// later failures do not change the reason, and earlier ones did not follow from it.
+// Whether later failures do not change the reason, and earlier ones did not follow from it: the
+// user, a scheduler or timeouts.total ended the job, or it was put back into the queue.
 bool IsDecisive(const v1::Failure& failure);
 
 // Returns the exit status of `cadre run` for this failure.

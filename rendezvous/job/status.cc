@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/text.h"
 #include "rendezvous/job/orders.h"
 #include "rendezvous/job/progress_and_usage.h"
@@ -15,6 +16,7 @@
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/state_limits.h"
 #include "rpc/job_progress.h"
+#include "rpc/node_memory.h"
 #include "rpc/versions.h"
 
 namespace cadre::job {
@@ -176,6 +178,76 @@ void SetTimes(const JobView& view, v1::JobStatus& status) {
   }
 }
 
+// Returns what the spec asks for on so many nodes; 0 for what depends on the node.
+v1::Part AskedFor(const v1::JobSpec& spec, uint32_t nodes) {
+  v1::Part asked;
+  if (spec.workers_per_node().kind() != v1::WorkersPerNode::COUNT &&
+      spec.workers_per_node().kind() != v1::WorkersPerNode::KIND_UNSPECIFIED) {
+    return asked;
+  }
+  const uint32_t each = std::max(spec.workers_per_node().count(), 1u);
+  asked.set_workers(each * nodes);
+  asked.set_cpus(each * std::max(spec.resources().cpus_per_worker(), 1u) * nodes);
+  asked.set_gpus(each * spec.resources().gpus_per_worker() * nodes);
+  asked.set_memory(uint64_t{nodes} * rpc::JobMemory(spec.resources().memory_per_worker(), each));
+  return asked;
+}
+
+// Returns what the job has on all its nodes; of one that has none, what it asks for or had.
+v1::Part SharesOf(const JobView& view, const v1::JobStatus& status) {
+  const state::Job& job = view.job;
+  if (status.allocated().empty() || state::HasEnded(job.phase())) {
+    const uint32_t nodes =
+        status.allocated().empty() ? status.min_nodes() : status.allocated_size();
+    return AskedFor(job.saved.spec(), nodes);
+  }
+  v1::Part all;
+  for (const auto& [id, allocation] : view.context.state.cluster.allocations) {
+    const v1::Part& part = allocation.part();
+    if (allocation.taken_back() || part.job() != job.name()) continue;
+    all.set_workers(all.workers() + part.workers());
+    all.set_cpus(all.cpus() + part.cpus());
+    all.set_gpus(all.gpus() + part.gpus());
+    all.set_memory(all.memory() + part.memory());
+  }
+  return all;
+}
+
+constexpr size_t kMaxCommandBytes = 256;
+
+// Sets what the job asks for and has in the cluster, and what tells it from others there.
+// `allocated` is set.
+void SetSubmitted(const JobView& view, v1::JobStatus& status) {
+  const v1::JobSpec& spec = view.job.saved.spec();
+  const saved::Submission& submission = view.job.saved.submission();
+  status.set_min_nodes(std::max(spec.nodes().min(), 1u));
+  status.set_max_nodes(std::max(spec.nodes().max(), status.min_nodes()));
+  const v1::Part shares = SharesOf(view, status);
+  status.set_workers(shares.workers());
+  status.set_cpus(shares.cpus());
+  status.set_gpus(shares.gpus());
+  status.set_memory(shares.memory());
+  std::string command = spec.has_batch() ? spec.batch().name() : absl::StrJoin(spec.command(), " ");
+  status.set_command(Shortened(OneLine(command, kMaxCommandBytes), kMaxCommandBytes));
+  status.set_working_dir(spec.working_dir());
+  status.set_stdout_file(spec.logs().stdout_file());
+  status.set_stderr_file(spec.logs().stderr_file());
+  status.set_held(submission.held());
+  if (spec.has_queue()) *status.mutable_queue() = spec.queue();
+  if (spec.has_batch()) {
+    status.set_batch_name(spec.batch().name().empty() ? view.job.submitted_name()
+                                                      : spec.batch().name());
+  }
+  *status.mutable_placement()->mutable_nodes() = spec.placement().nodes();
+  *status.mutable_placement()->mutable_exclude() = spec.placement().exclude();
+  *status.mutable_placement()->mutable_labels() = spec.placement().labels();
+  status.set_no_requeue(!view.job.policy.requeue);
+  status.set_array(submission.array());
+  status.set_array_index(submission.array_index());
+  status.set_array_at_once(submission.array_at_once());
+  status.set_array_size(submission.array_size());
+}
+
 }  // namespace
 
 std::string JoinTimeoutText(const JobView& view, const std::string& cluster_waits) {
@@ -221,6 +293,7 @@ std::string WaitingFor(const JobView& view, const std::string& cluster_waits, Mo
     case v1::QUEUED:
       return cluster_waits;
     case v1::GATHERING: {
+      if (job.saved.submission().requeued()) return cluster_waits;
       const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
       const std::string unkillable = UnkillableText(view);
       const bool backs_off = at < view.context.clock.FromRecord(job.saved.times().not_before_us());
@@ -331,6 +404,7 @@ v1::JobStatus StatusOf(const std::string& name, const JobView& view,
       status.add_allocated(std::move(node));
     }
   }
+  SetSubmitted(view, status);
   *status.mutable_avoided() = job.saved.submission().avoided();
   return status;
 }

@@ -85,6 +85,8 @@ struct VolatileState {
   // The generation whose workers were asked to save because more nodes wait, or may have been asked
   // by the server before a restart. 0 if none.
   uint64_t checkpoint_asked = 0;
+  // The generation whose workers were warned that the job's time ends. 0 if none.
+  uint64_t warned = 0;
   // Why the last node with a differing spec was rejected, shown to those who wait for it.
   std::string refusal;
   // When the job got its last node of the cluster.

@@ -83,6 +83,7 @@ void VisitJob(saved::Job* job, const Visit& visit) {
   times->set_submitted_us(visit(times->submitted_us(), Moment::kPast));
   times->set_ended_us(visit(times->ended_us(), Moment::kPast));
   times->set_began_us(visit(times->began_us(), Moment::kPast));
+  times->set_limit_from_us(visit(times->limit_from_us(), Moment::kPast));
   if (!job->has_restarts()) return;
   for (int64_t& at_us : *job->mutable_restarts()->mutable_counted_us()) {
     at_us = visit(at_us, Moment::kPast);
@@ -103,6 +104,9 @@ void VisitState(saved::State* piece, const Visit& visit) {
   for (saved::WholeJob& whole : *piece->mutable_jobs()) {
     VisitJob(whole.mutable_job(), visit);
     VisitGeneration(whole.mutable_generation(), visit);
+  }
+  for (saved::PlacedPart& part : *piece->mutable_parts()) {
+    part.set_placed_us(visit(part.placed_us(), Moment::kPast));
   }
 }
 
@@ -140,6 +144,8 @@ void VisitMoments(v1::Record* record, const Visit& visit) {
       return VisitState(record->mutable_snapshot(), visit);
     case v1::Record::kPartPlaced:
       return VisitAt(record->mutable_part_placed(), visit);
+    case v1::Record::kPartEnded:
+      return VisitAt(record->mutable_part_ended(), visit);
     case v1::Record::kNodeRemoved:
     case v1::Record::kNodeImported:
     case v1::Record::kKeyWritten:
@@ -149,7 +155,7 @@ void VisitMoments(v1::Record* record, const Visit& visit) {
     case v1::Record::kClusterNodeSet:
     case v1::Record::kClusterNodeGone:
     case v1::Record::kPartTakenBack:
-    case v1::Record::kPartEnded:
+    case v1::Record::kJobUpdated:
     case v1::Record::BODY_NOT_SET:
       return;
   }

@@ -113,10 +113,11 @@ TEST(RecordTimesTest, WhatIsOnRecordHasBeenWhateverTheWallClocksSay) {
 }
 
 // Times are in records, and in the state's messages inside them; those of a timeline are relative
-// to the job's creation.
+// to the job's creation, and those of NodeTime are durations.
 bool HasMoments(const google::protobuf::Descriptor* type) {
   return type->file() == v1::Record::descriptor()->file() ||
-         type->file() == saved::State::descriptor()->file();
+         (type->file() == saved::State::descriptor()->file() &&
+          type != saved::NodeTime::descriptor());
 }
 
 // Sets every time in the message, one for each list.

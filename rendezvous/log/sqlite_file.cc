@@ -13,6 +13,9 @@
 namespace cadre::log {
 namespace {
 
+// How long a connection waits for another one's lock on the file.
+constexpr int kBusyMillis = 2000;
+
 // Keeps other users from reading the file, whatever the directory allows; SQLite's files beside it
 // get the same mode. An existing file is not opened for that, because closing it would release
 // SQLite's locks.
@@ -38,28 +41,50 @@ bool IsReadOnly(sqlite3* db) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& path,
-                                                             int64_t max_pages) {
-  CloseToOthers(path);
+                                                             int64_t max_pages, SqliteUse use) {
+  const bool read_only = use == SqliteUse::kReadOnly;
+  if (!read_only) CloseToOthers(path);
   sqlite3* db = nullptr;
   const int flags =
-      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX;
+      (read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) |
+      SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);
   std::unique_ptr<SqliteFile> file(new SqliteFile(db));
   if (code != SQLITE_OK) return file->Error(code);
   sqlite3_extended_result_codes(db, 1);
-  // The write-ahead log is kept at close: a killed server does not get here either.
-  sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-  // Without other processes the write-ahead log needs no shared memory, whose file a full disk
-  // could refuse.
-  RETURN_IF_ERROR(
-      file->Execute("PRAGMA page_size=4096; PRAGMA locking_mode=EXCLUSIVE;"
-                    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                    "PRAGMA journal_size_limit=8388608; PRAGMA temp_store=MEMORY"));
-  RETURN_IF_ERROR(file->Execute(absl::StrCat("PRAGMA cache_size=-", kPageCacheKib).c_str()));
-  if (max_pages > 0) {
-    RETURN_IF_ERROR(file->Execute(absl::StrCat("PRAGMA max_page_count=", max_pages).c_str()));
-  }
+  RETURN_IF_ERROR(file->SetUp(use, max_pages));
   return file;
+}
+
+absl::Status SqliteFile::SetUp(SqliteUse use, int64_t max_pages) {
+  if (use == SqliteUse::kAlone) {
+    // The write-ahead log is kept at close: a killed server does not get here either.
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    // Without other processes the write-ahead log needs no shared memory, whose file a full disk
+    // could refuse.
+    RETURN_IF_ERROR(
+        Execute("PRAGMA page_size=4096; PRAGMA locking_mode=EXCLUSIVE;"
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+                "PRAGMA journal_size_limit=8388608; PRAGMA temp_store=MEMORY"));
+  } else {
+    sqlite3_busy_timeout(db_, kBusyMillis);
+    RETURN_IF_ERROR(Execute("PRAGMA temp_store=MEMORY"));
+    if (use == SqliteUse::kShared) {
+      RETURN_IF_ERROR(
+          Execute("PRAGMA page_size=4096; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+                  "PRAGMA journal_size_limit=8388608"));
+    }
+  }
+  RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA cache_size=-", kPageCacheKib).c_str()));
+  if (max_pages == 0) return absl::OkStatus();
+  return Execute(absl::StrCat("PRAGMA max_page_count=", max_pages).c_str());
+}
+
+void SqliteFile::StopIf(std::function<bool()> stop) {
+  constexpr int kInstructions = 10000;
+  stop_ = std::move(stop);
+  const auto ask = [](void* file) { return static_cast<SqliteFile*>(file)->stop_() ? 1 : 0; };
+  sqlite3_progress_handler(db_, stop_ ? kInstructions : 0, stop_ ? +ask : nullptr, this);
 }
 
 SqliteFile::~SqliteFile() {
@@ -73,6 +98,7 @@ absl::Status SqliteFile::Error(int code) const {
       (code & 0xff) == SQLITE_FULL ||
       ((code & 0xff) == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT || system == EFBIG));
   if (no_room) return absl::ResourceExhaustedError("no space is left");
+  if ((code & 0xff) == SQLITE_INTERRUPT) return absl::DeadlineExceededError("it took too long");
   // SQLite continues with files that it could not open, and reports the last error of those.
   if (IsReadOnly(db_)) return absl::UnavailableError("the disk is read-only");
   // The statements here are correct, so a table or a column is missing.

@@ -25,18 +25,29 @@ inline constexpr int kPageCacheKib = 256;
 
 using SqlValue = std::variant<int64_t, absl::string_view>;
 
+enum class SqliteUse {
+  // This process alone uses the file, by one connection, with a full sync for each commit.
+  kAlone,
+  // Other connections read it meanwhile. A commit survives a killed process, but perhaps not a
+  // crash of the machine.
+  kShared,
+  // Reads a file that a kShared connection has open.
+  kReadOnly,
+};
+
 class SqliteFile {
  public:
-  // Opens the file for this process alone, with a full sync for each commit. `max_pages` 0: no
-  // limit.
+  // Opens the file, and creates it if it is missing and not only read. `max_pages` 0: no limit.
   static absl::StatusOr<std::unique_ptr<SqliteFile>> Open(const std::string& path,
-                                                          int64_t max_pages);
+                                                          int64_t max_pages,
+                                                          SqliteUse use = SqliteUse::kAlone);
   ~SqliteFile();
   SqliteFile(const SqliteFile&) = delete;
   SqliteFile& operator=(const SqliteFile&) = delete;
 
   // All calls may fail with RESOURCE_EXHAUSTED (no room), DATA_LOSS (the file is damaged) or
-  // UNAVAILABLE.
+  // UNAVAILABLE. Once `stop` returns true, which is asked often, with DEADLINE_EXCEEDED.
+  void StopIf(std::function<bool()> stop);
   absl::Status Execute(const char* sql);
   // Binds `values` to ?1, ?2... and runs the statement, which is cached. Strings are bound as
   // blobs. `row` is called for each row.
@@ -48,9 +59,11 @@ class SqliteFile {
 
  private:
   explicit SqliteFile(sqlite3* db) : db_(db) {}
+  absl::Status SetUp(SqliteUse use, int64_t max_pages);
   absl::Status Error(int code) const;
 
   sqlite3* const db_;
+  std::function<bool()> stop_;
   std::vector<std::pair<const char*, sqlite3_stmt*>> statements_;
 };
 

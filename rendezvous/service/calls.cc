@@ -342,7 +342,29 @@ void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
       REQUEST_OF(service, CancelJob), [](const Admitted& admitted, const auto& call) {
         if (!IsAllowed(call, MayView(admitted.bearer))) return;
         constexpr int kNoSignal = 0;
-        admitted.core->AskCancel({call->request().name(), call->request().reason(), kNoSignal},
+        admitted.core->AskCancel({call->request().name(), call->request().reason(), kNoSignal,
+                                  v1::CANCELLED, call->request().at_once()},
+                                 EndOf<v1::JobStatus>(call), OwnerCheckOf(admitted.bearer));
+      });
+  listener.Listen<v1::RequeueJobRequest, v1::JobStatus>(
+      REQUEST_OF(service, RequeueJob), [](const Admitted& admitted, const auto& call) {
+        if (!IsAllowed(call, MayView(admitted.bearer))) return;
+        admitted.core->AskRequeue(
+            {call->request().name(), call->request().reason(), call->request().hold()},
+            EndOf<v1::JobStatus>(call), OwnerCheckOf(admitted.bearer));
+      });
+  listener.Listen<v1::SignalJobRequest, v1::JobStatus>(
+      REQUEST_OF(service, SignalJob), [](const Admitted& admitted, const auto& call) {
+        if (!IsAllowed(call, MayView(admitted.bearer))) return;
+        admitted.core->AskSignal(
+            {call->request().name(), call->request().signal(), call->request().target()},
+            EndOf<v1::JobStatus>(call), OwnerCheckOf(admitted.bearer));
+      });
+  listener.Listen<v1::UpdateJobRequest, v1::JobStatus>(
+      REQUEST_OF(service, UpdateJob), [](const Admitted& admitted, const auto& call) {
+        if (!IsAllowed(call, MayView(admitted.bearer))) return;
+        admitted.core->AskUpdate({call->request().name(), call->request().update()},
+                                 admitted.bearer.kind == Bearer::Kind::kAdministrator,
                                  EndOf<v1::JobStatus>(call), OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(
@@ -385,6 +407,31 @@ void ServeNodes(v1::Control::AsyncService& service, Listener& listener) {
       });
 }
 
+// Ends the call if there is no accounting to ask.
+template <typename Call>
+bool HasAccounting(const std::shared_ptr<Call>& call, const accounting::Accounting* accounting) {
+  if (accounting == nullptr) {
+    call->End(absl::FailedPreconditionError(
+        "this server keeps no accounting; one that has a state directory does, and with --etcd one "
+        "that is started with --accounting FILE"));
+  }
+  return accounting != nullptr;
+}
+
+void ServeAccounting(v1::Control::AsyncService& service, Listener& listener,
+                     accounting::Accounting* accounting) {
+  listener.Listen<v1::HistoryRequest, v1::HistoryReply>(
+      REQUEST_OF(service, ListHistory), [accounting](const Admitted& admitted, const auto& call) {
+        if (!IsAllowed(call, MayView(admitted.bearer)) || !HasAccounting(call, accounting)) return;
+        accounting->AskHistory(call->request(), EndOf<v1::HistoryReply>(call));
+      });
+  listener.Listen<v1::UsageRequest, v1::UsageReply>(
+      REQUEST_OF(service, GetUsage), [accounting](const Admitted& admitted, const auto& call) {
+        if (!IsAllowed(call, MayView(admitted.bearer)) || !HasAccounting(call, accounting)) return;
+        accounting->AskUsage(call->request(), EndOf<v1::UsageReply>(call));
+      });
+}
+
 }  // namespace
 
 void ServeStore(v1::Store::AsyncService& service, CallThreads& threads,
@@ -401,10 +448,11 @@ void ServeStore(v1::Store::AsyncService& service, CallThreads& threads,
 }
 
 void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
-                  const Admission& admission) {
+                  const Admission& admission, accounting::Accounting* accounting) {
   Listener listener(threads, admission);
   ServeJobs(service, listener);
   ServeNodes(service, listener);
+  ServeAccounting(service, listener, accounting);
 }
 
 #undef REQUEST_OF

@@ -14,6 +14,7 @@
 
 #include "proto/control.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
+#include "rendezvous/accounting/accounting.h"
 #include "rendezvous/service/admission.h"
 
 namespace cadre::service {
@@ -75,8 +76,9 @@ class CallThreads {
 // compare-and-set that found another value must return that value.
 void ServeStore(v1::Store::AsyncService& service, CallThreads& threads, const Admission& admission);
 
+// `accounting` may be null.
 void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
-                  const Admission& admission);
+                  const Admission& admission, accounting::Accounting* accounting);
 
 }  // namespace cadre::service
 

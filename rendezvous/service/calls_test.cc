@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
+#include "rendezvous/accounting/accounting.h"
 #include "rendezvous/host/messages_for_test.h"
 #include "rendezvous/service/server.h"
 #include "rpc/channels.h"
@@ -46,6 +48,7 @@ class TokenMisuseTest : public ::testing::Test {
   void Start() {
     ServerOptions options;
     options.token = kToken;
+    options.accounting = accounting_;
     core_ = std::make_shared<host::CoreThread>(host::NewCoreConfig());
     server_ = *Server::Start(options, core_);
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
@@ -157,10 +160,49 @@ class TokenMisuseTest : public ::testing::Test {
     return Ask(token, &v1::Control::Stub::GetJob, request);
   }
 
+  // Null: the server keeps none.
+  std::shared_ptr<accounting::Accounting> accounting_;
   std::shared_ptr<host::CoreThread> core_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
 };
+
+TEST_F(TokenMisuseTest, WhatEndedLongAgoIsToldAsWhatEndedJustNow) {
+  EXPECT_THAT(Ask(User("ann"), &v1::Control::Stub::ListHistory, v1::HistoryRequest()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("keeps no accounting")));
+  const std::string directory = absl::StrCat(::testing::TempDir(), "/accounting");
+  std::filesystem::create_directory(directory);
+  accounting::AccountingOptions options;
+  options.path = directory + "/accounting.sqlite";
+  accounting_ = std::make_shared<accounting::Accounting>(options);
+  Restart();
+  v1::AccountedJob job;
+  job.set_ended_order(1);
+  job.set_name("job");
+  job.set_user("ann");
+  job.set_message("secret");
+  job.set_gpu_us(7);
+  job.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
+  accounting_->Add({job});
+  accounting_->AwaitWritten();
+  for (const char* const user : {"ann", "bob"}) {
+    const auto history = Ask(User(user), &v1::Control::Stub::ListHistory, v1::HistoryRequest());
+    ASSERT_OK(history);
+    ASSERT_EQ(history->jobs_size(), 1);
+    EXPECT_EQ(history->jobs(0).name(), "job");
+    EXPECT_EQ(history->jobs(0).message() == "secret", user == std::string("ann"));
+  }
+  const auto usage = Ask(User("bob"), &v1::Control::Stub::GetUsage, v1::UsageRequest());
+  ASSERT_OK(usage);
+  EXPECT_EQ(usage->total().gpu_us(), 7);
+  EXPECT_THAT(Ask(Part("job"), &v1::Control::Stub::ListHistory, v1::HistoryRequest()).status(),
+              StatusIs(kDenied));
+  EXPECT_THAT(Ask(Part("job"), &v1::Control::Stub::GetUsage, v1::UsageRequest()).status(),
+              StatusIs(kDenied));
+  server_.reset();
+  accounting_.reset();
+  std::filesystem::remove_all(directory);
+}
 
 TEST_F(TokenMisuseTest, ALaunchersTokenOpensNothingOfAnotherJobOrPart) {
   const std::string token = Part("job");

@@ -43,6 +43,8 @@ v1::Failure Outline(const v1::Failure& failure) {
     how = "is lost";
   } else if (failure.cause() == v1::PREEMPTED) {
     how = "was preempted";
+  } else if (failure.cause() == v1::REQUEUED) {
+    how = "was put back into the queue";
   }
   shown.set_message(absl::StrCat(
       failure.rank() >= 0 ? rpc::WorkerName(failure.rank(), failure.local_rank(), failure.node())
@@ -153,6 +155,17 @@ bool ShowsWaiting(const v1::JobStatus& status) {
   return !status.user().empty() || status.phase() != v1::GATHERING;
 }
 
+v1::QueueOptions Outline(const v1::QueueOptions& queue) {
+  v1::QueueOptions shown;
+  shown.set_begin_unix_ms(queue.begin_unix_ms());
+  shown.set_deadline_unix_ms(queue.deadline_unix_ms());
+  shown.set_held(queue.held());
+  *shown.mutable_dependencies() = queue.dependencies();
+  shown.set_any_dependency(queue.any_dependency());
+  shown.set_keep_if_never(queue.keep_if_never());
+  return shown;
+}
+
 v1::JobStatus Outline(const v1::JobStatus& status) {
   v1::JobStatus shown;
   shown.set_name(status.name());
@@ -192,6 +205,66 @@ v1::JobStatus Outline(const v1::JobStatus& status) {
   shown.set_step_of(status.step_of());
   shown.set_step(status.step());
   *shown.mutable_allocated() = status.allocated();
+  shown.set_min_nodes(status.min_nodes());
+  shown.set_max_nodes(status.max_nodes());
+  shown.set_cpus(status.cpus());
+  shown.set_gpus(status.gpus());
+  shown.set_memory(status.memory());
+  shown.set_workers(status.workers());
+  shown.set_held(status.held());
+  if (status.has_queue()) *shown.mutable_queue() = Outline(status.queue());
+  shown.set_array(status.array());
+  shown.set_array_index(status.array_index());
+  shown.set_array_at_once(status.array_at_once());
+  shown.set_array_size(status.array_size());
+  shown.set_begins_from_unix_ms(status.begins_from_unix_ms());
+  shown.set_begins_until_unix_ms(status.begins_until_unix_ms());
+  shown.set_queue_reason(status.queue_reason());
+  shown.set_batch_name(status.batch_name());
+  *shown.mutable_placement()->mutable_nodes() = status.placement().nodes();
+  *shown.mutable_placement()->mutable_exclude() = status.placement().exclude();
+  *shown.mutable_placement()->mutable_labels() = status.placement().labels();
+  shown.set_no_requeue(status.no_requeue());
+  return shown;
+}
+
+v1::AccountedJob Outline(const v1::AccountedJob& job) {
+  v1::AccountedJob shown;
+  shown.set_server_id(job.server_id());
+  shown.set_ended_order(job.ended_order());
+  shown.set_id(job.id());
+  shown.set_name(job.name());
+  shown.set_user(job.user());
+  shown.set_step_of(job.step_of());
+  shown.set_step(job.step());
+  shown.set_array(job.array());
+  shown.set_array_index(job.array_index());
+  shown.set_array_size(job.array_size());
+  shown.set_phase(job.phase());
+  shown.set_exit_status(job.exit_status());
+  shown.set_cause(job.cause());
+  shown.set_signal(job.signal());
+  shown.set_message(Hidden(job.message()));
+  shown.set_submitted_unix_ms(job.submitted_unix_ms());
+  shown.set_began_unix_ms(job.began_unix_ms());
+  shown.set_ended_unix_ms(job.ended_unix_ms());
+  shown.set_limit_us(job.limit_us());
+  shown.set_nodes(job.nodes());
+  shown.set_node_count(job.node_count());
+  shown.set_workers(job.workers());
+  shown.set_cpus(job.cpus());
+  shown.set_gpus(job.gpus());
+  shown.set_memory(job.memory());
+  shown.set_restarts(job.restarts());
+  shown.set_generations(job.generations());
+  shown.set_priority(job.priority());
+  shown.set_batch(job.batch());
+  shown.set_held_us(job.held_us());
+  shown.set_cpu_us(job.cpu_us());
+  shown.set_gpu_us(job.gpu_us());
+  *shown.mutable_node_uses() = job.node_uses();
+  *shown.mutable_lost() = job.lost();
+  shown.set_holds_nodes(job.holds_nodes());
   return shown;
 }
 
@@ -256,6 +329,15 @@ void ShowTo(const Bearer& bearer, std::vector<v1::ClusterNodeStatus>* nodes) {
 }
 
 void ShowTo(const Bearer& bearer, v1::ListNodesReply* nodes) { ClearIfHidden(bearer, nodes); }
+
+void ShowTo(const Bearer& bearer, v1::HistoryReply* history) {
+  if (ClearIfHidden(bearer, history)) return;
+  for (v1::AccountedJob& job : *history->mutable_jobs()) {
+    if (!MayUseJob(bearer, job.user()).ok()) job = Outline(job);
+  }
+}
+
+void ShowTo(const Bearer& bearer, v1::UsageReply* usage) { ClearIfHidden(bearer, usage); }
 
 void ShowTo(const Bearer& bearer, v1::ReadLogReply* log) { ShowToOwners(bearer, log); }
 

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/bearer_token.h"
+#include "proto/accounting.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
@@ -61,6 +62,9 @@ void ShowTo(const Bearer& bearer, v1::ListJobsReply* jobs);
 void ShowTo(const Bearer& bearer, v1::JobUsage* usage);
 void ShowTo(const Bearer& bearer, std::vector<v1::ClusterNodeStatus>* nodes);
 void ShowTo(const Bearer& bearer, v1::ListNodesReply* nodes);
+// Jobs that have ended are shown as those of the state are.
+void ShowTo(const Bearer& bearer, v1::HistoryReply* history);
+void ShowTo(const Bearer& bearer, v1::UsageReply* usage);
 void ShowTo(const Bearer& bearer, v1::ReadLogReply* log);
 void ShowTo(const Bearer& bearer, v1::GetStacksReply* stacks);
 void ShowTo(const Bearer& bearer, v1::StoreReply* reply);

@@ -128,6 +128,14 @@ std::map<std::string, Shown> Answers() {
          ShowTo(bearer, &usage);
          return Secrets(usage);
        }},
+      {"cadre.v1.HistoryReply",
+       [](const Bearer& bearer) {
+         auto history = Filled<v1::HistoryReply>();
+         history.mutable_jobs(0)->set_user("ann");
+         ShowTo(bearer, &history);
+         return Secrets(history);
+       }},
+      {"cadre.v1.UsageReply", Whole<v1::UsageReply>()},
       {"cadre.v1.ListNodesReply", Whole<v1::ListNodesReply>()},
       {"cadre.v1.ReadLogReply", Whole<v1::ReadLogReply>()},
       {"cadre.v1.GetStacksReply", Whole<v1::GetStacksReply>()},
@@ -138,8 +146,13 @@ std::map<std::string, Shown> Answers() {
 // Names of jobs, nodes and runs, the cluster's reports about them, and nothing else.
 const char* const kForStrangers[] = {
     "allocated",
+    "placement.exclude",
+    "placement.labels",
+    "placement.nodes",
+    "queue_reason",
     "submitted_name",
     "avoided.node",
+    "batch_name",
     "name",
     "nodes.host",
     "nodes.name",
@@ -190,8 +203,10 @@ TEST(DisclosureTest, AReadOnlyTokenIsAnsweredAsAStrangersAndNoOutput) {
       // Read-only tokens may also see names that rpc/job_progress.h allows.
       watched.insert({"progress.figures.name", "timeline.figure_names"});
       EXPECT_EQ(shown(Reader()), watched);
-    } else if (name == "cadre.v1.JobUsage") {
+    } else if (name == "cadre.v1.JobUsage" || name == "cadre.v1.UsageReply") {
       EXPECT_EQ(shown(Reader()), shown(Administrator()));
+    } else if (name == "cadre.v1.HistoryReply") {
+      EXPECT_EQ(shown(Reader()), shown(User("bob")));
     } else {
       EXPECT_THAT(shown(Reader()), IsEmpty()) << name;
     }
@@ -256,6 +271,18 @@ TEST(DisclosureTest, AnotherUserSeesNoWordOfAJobsProgramLiveOrEnded) {
   ShowTo(User("bob"), &list);
   EXPECT_EQ(list.jobs(0).verdict().root_cause().exit().last_lines(), "");
   EXPECT_EQ(list.jobs(1).verdict().root_cause().exit().last_lines(), kSecret);
+}
+
+TEST(DisclosureTest, AnotherUsersEndedJobsAreShownWithoutTheirCommandAndMessage) {
+  auto history = Filled<v1::HistoryReply>();
+  history.mutable_jobs(0)->set_user("ann");
+  const v1::HistoryReply whole = history;
+  ShowTo(User("ann"), &history);
+  EXPECT_EQ(history.SerializeAsString(), whole.SerializeAsString());
+  ShowTo(User("bob"), &history);
+  EXPECT_THAT(Secrets(history), ::testing::UnorderedElementsAre("jobs.name", "jobs.nodes",
+                                                                "jobs.node_uses.node", "trouble"));
+  EXPECT_EQ(history.jobs(0).message(), kNotShown);
 }
 
 TEST(DisclosureTest, HowAWorkerEndedIsSaidWithoutItsLastLine) {

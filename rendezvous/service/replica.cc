@@ -63,8 +63,8 @@ struct Replica::Impl {
       return false;
     }
     const size_t replayed = opened->records.size();
-    const auto core =
-        std::make_shared<host::CoreThread>(options.core, options.log, *std::move(opened));
+    const auto core = std::make_shared<host::CoreThread>(options.core, options.log,
+                                                         *std::move(opened), options.account);
     server.Serve(core);
     last_logged.clear();
     Log(absl::StrCat("this server leads (", replayed, " records in ",

@@ -30,6 +30,8 @@ struct ReplicaOptions {
   CoreConfig core;
   // Receives log lines of this object and of the core, on both threads.
   host::LogFunction log;
+  // Takes the jobs that end while it leads; may be null.
+  host::AccountFunction account;
   // Wraps the log; may be null.
   std::function<absl::StatusOr<std::unique_ptr<log::RecordLog>>(std::unique_ptr<log::RecordLog>)>
       wrap;

@@ -197,7 +197,7 @@ struct Server::Impl {
     ServeNodeStreams(rendezvous, *threads, admission,
                      options.keeps_nothing ? rpc::kServerEndsWithLauncher : rpc::kServerReturns);
     ServeStore(store, *threads, admission);
-    ServeControl(control, *threads, admission);
+    ServeControl(control, *threads, admission, options.accounting.get());
     threads->Start();
   }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "rendezvous/accounting/accounting.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/service/caller_limits.h"
 #include "rpc/tls/transport_security.h"
@@ -32,6 +33,8 @@ struct ServerOptions {
   std::function<void(const std::string&)> log;
   // The limits of each user.
   CallerLimits caller_limits;
+  // Answers questions about jobs that have ended. Null: the server keeps no accounting.
+  std::shared_ptr<accounting::Accounting> accounting;
 };
 
 // Thread safe. Only one Shutdown has an effect. A thread reads the token and the TLS files again

@@ -287,6 +287,10 @@ void BeginGathering(const v1::GatheringBegan& record, Job* job) {
     if (static_cast<uint32_t>(times->size()) > job->policy.restart_max)
       times->erase(times->begin());
   }
+  if (record.requeued()) {
+    job->saved.mutable_submission()->set_requeued(!record.queued());
+    if (record.queued()) job->saved.set_phase(v1::QUEUED);
+  }
   const v1::Failure* root_cause = job->generation.root_cause();
   if (root_cause != nullptr) AddEarlier(*root_cause, job);
 }
@@ -371,12 +375,21 @@ Job* FindJob(const std::string& name, State* state) {
 void PlaceAllocation(const v1::PartPlaced& record, State* state) {
   saved::PlacedPart& placed = state->cluster.allocations[record.part().id()];
   *placed.mutable_part() = record.part();
+  placed.set_placed_us(record.at_us());
   state->counters.set_last_part(std::max(state->counters.last_part(), record.part().id()));
   Job* job = FindJob(record.part().job(), state);
-  if (job == nullptr || !record.leaves_queue()) return;
-  job->saved.set_phase(v1::GATHERING);
+  if (job == nullptr) return;
   saved::JobTimes* times = job->saved.mutable_times();
-  times->set_created_us(record.at_us());
+  // A script that lost its node begins anew, with all of its time.
+  if (job->saved.spec().has_batch() && !record.part().holds()) {
+    times->set_limit_from_us(record.at_us());
+    times->set_began_us(record.at_us());
+  }
+  if (!record.leaves_queue()) return;
+  job->saved.set_phase(v1::GATHERING);
+  // The timeline of a job that has run before goes on.
+  if (job->saved.generations() == 0) times->set_created_us(record.at_us());
+  times->set_limit_from_us(record.at_us());
   times->set_began_us(record.at_us());
   times->set_gathering_us(record.at_us());
   times->set_last_join_us(record.at_us());
@@ -402,6 +415,31 @@ void Avoid(const v1::AvoidedNode& avoid, bool joined, saved::Submission* submiss
   if (!joined) submission->set_failed_starts(submission->failed_starts() + 1);
 }
 
+// Adds what the job has used by the allocation, which ends now. Times are missing in older records.
+// An allocation that is older than the job was that of an ended job of the same name, as are all if
+// nodes brought the job.
+void AddNodeTime(const saved::PlacedPart& allocation, int64_t at_us, saved::Job* job) {
+  const int64_t held_us = at_us - allocation.placed_us();
+  if (allocation.placed_us() == 0 || held_us <= 0 || job->submission().order() == 0 ||
+      allocation.placed_us() < job->times().submitted_us()) {
+    return;
+  }
+  const v1::Part& part = allocation.part();
+  auto* times = job->mutable_node_times();
+  const auto at = std::lower_bound(
+      times->begin(), times->end(), part.node(),
+      [](const saved::NodeTime& one, const std::string& name) { return one.node() < name; });
+  const int index = static_cast<int>(at - times->begin());
+  if (at == times->end() || at->node() != part.node()) {
+    times->Add()->set_node(part.node());
+    std::rotate(times->begin() + index, times->end() - 1, times->end());
+  }
+  saved::NodeTime* time = times->Mutable(index);
+  time->set_held_us(time->held_us() + held_us);
+  time->set_cpu_us(time->cpu_us() + held_us * part.cpus());
+  time->set_gpu_us(time->gpu_us() + held_us * part.gpus());
+}
+
 void EndAllocation(const v1::PartEnded& record, State* state) {
   const auto found = state->cluster.allocations.find(record.id());
   if (found == state->cluster.allocations.end()) return;
@@ -409,8 +447,11 @@ void EndAllocation(const v1::PartEnded& record, State* state) {
   state->cluster.allocations.erase(found);
   Job* job = FindJob(part.part().job(), state);
   if (job == nullptr) return;
+  AddNodeTime(part, record.at_us(), &job->saved);
   if (record.has_avoid()) Avoid(record.avoid(), part.joined(), job->saved.mutable_submission());
-  if (record.back_to_queue()) job->saved.set_phase(v1::QUEUED);
+  if (!record.back_to_queue()) return;
+  job->saved.set_phase(v1::QUEUED);
+  job->saved.mutable_submission()->clear_requeued();
 }
 
 // Returns false, and changes nothing, if the record is about a single job.
@@ -528,6 +569,28 @@ void Restore(const saved::State& piece, State* state) {
   for (const saved::WholeJob& job : piece.jobs()) RestoreJob(job, state);
 }
 
+void UpdateJob(const v1::JobUpdate& update, const std::string& name, State* state) {
+  const auto found = state->jobs.find(name);
+  if (found == state->jobs.end() || HasEnded(found->second.phase())) return;
+  Job* job = &found->second;
+  RemoveFromIndexes(*job, state);
+  v1::JobSpec* spec = job->saved.mutable_spec();
+  if (update.has_held()) job->saved.mutable_submission()->set_held(update.held());
+  if (update.has_priority()) spec->set_priority(update.priority());
+  if (update.has_limit()) *spec->mutable_timeouts()->mutable_total() = update.limit();
+  if (update.has_begin_unix_ms()) {
+    spec->mutable_queue()->set_begin_unix_ms(update.begin_unix_ms());
+  }
+  if (update.has_placement()) {
+    *spec->mutable_placement()->mutable_nodes() = update.placement().nodes();
+    *spec->mutable_placement()->mutable_exclude() = update.placement().exclude();
+    *spec->mutable_placement()->mutable_labels() = update.placement().labels();
+  }
+  job->policy = PolicyOf(*spec);
+  job->spec_bytes = spec->ByteSizeLong();
+  AddToIndexes(*job, state);
+}
+
 // Returns the ended job that was dropped to make room; empty if none.
 std::string EndJob(const v1::JobEnded& record, const std::string& name, State* state) {
   const auto found = state->jobs.find(name);
@@ -565,6 +628,9 @@ std::string Apply(const v1::Record& record, State* state) {
       return "";
     case v1::Record::kJobEnded:
       return EndJob(record.job_ended(), record.job(), state);
+    case v1::Record::kJobUpdated:
+      UpdateJob(record.job_updated(), record.job(), state);
+      return "";
     default:
       break;
   }

@@ -229,6 +229,49 @@ TEST_F(ApplyTest, APartTakesItsJobOutOfTheQueueAndBackWhereTheRecordSaysSo) {
   EXPECT_EQ(state_.counters.last_part(), 5u);
 }
 
+TEST_F(ApplyTest, WhatAJobUsedOfNodesIsSummedWhenAllocationsEnd) {
+  Create("alice");
+  const auto place = [&](uint64_t id, const std::string& node, int64_t at_us) {
+    v1::Record record;
+    record.mutable_part_placed()->mutable_part()->set_id(id);
+    record.mutable_part_placed()->mutable_part()->set_job("train");
+    record.mutable_part_placed()->mutable_part()->set_node(node);
+    record.mutable_part_placed()->mutable_part()->set_cpus(4);
+    record.mutable_part_placed()->mutable_part()->set_gpus(2);
+    record.mutable_part_placed()->set_at_us(at_us);
+    Apply(record);
+  };
+  const auto end = [&](uint64_t id, int64_t at_us) {
+    v1::Record record;
+    record.mutable_part_ended()->set_id(id);
+    record.mutable_part_ended()->set_at_us(at_us);
+    Apply(record);
+  };
+  place(1, "b", 1000);
+  place(2, "a", 1000);
+  EXPECT_EQ(state_.cluster.allocations.at(1).placed_us(), 1000);
+  end(1, 1500);
+  place(3, "b", 2000);
+  // Those of older records have no time.
+  place(4, "c", 0);
+  end(4, 3000);
+  End();
+  end(2, 3000);
+  end(3, 4000);
+  const auto& times = job().saved.node_times();
+  ASSERT_EQ(times.size(), 2);
+  EXPECT_EQ(times[0].node(), "a");
+  EXPECT_EQ(times[0].held_us(), 2000);
+  EXPECT_EQ(times[1].node(), "b");
+  EXPECT_EQ(times[1].held_us(), 2500);
+  EXPECT_EQ(times[1].cpu_us(), 10000);
+  EXPECT_EQ(times[1].gpu_us(), 5000);
+  // A snapshot keeps both.
+  State again;
+  for (const v1::Record& piece : SnapshotOf(state_)) state::Apply(piece, &again);
+  EXPECT_EQ(TextOf(again), TextOf(state_));
+}
+
 TEST_F(ApplyTest, AvoidedNodesAreInOrderAndStayUnfit) {
   Create("alice");
   for (const char* node : {"c", "a", "b", "a"}) {

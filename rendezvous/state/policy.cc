@@ -1,6 +1,7 @@
 #include "rendezvous/state/policy.h"
 
 #include <algorithm>
+#include <csignal>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -45,6 +46,43 @@ absl::Status Differs(absl::string_view field, absl::string_view job, absl::strin
                    OneLine(joining, 300), "; give every node the same, or another job name"));
 }
 
+absl::Status CheckNames(absl::string_view field,
+                        const google::protobuf::RepeatedPtrField<std::string>& names) {
+  if (names.size() > static_cast<int>(kMaxPlacementNames)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, " has ", names.size(), " entries; at most ", kMaxPlacementNames, " are allowed"));
+  }
+  for (const std::string& name : names) {
+    if (name.empty()) return absl::InvalidArgumentError(absl::StrCat(field, " has an empty entry"));
+    RETURN_IF_ERROR(CheckText(field, name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckQueueOptions(const v1::QueueOptions& queue) {
+  for (const int64_t at : {queue.begin_unix_ms(), queue.deadline_unix_ms()}) {
+    if (at < 0 || at > kMaxUnixMs) {
+      return absl::InvalidArgumentError(
+          "queue.begin and queue.deadline must be between the years 1970 and 9999");
+    }
+  }
+  if (queue.dependencies_size() > static_cast<int>(kMaxDependencies)) {
+    return absl::InvalidArgumentError(absl::StrCat("queue.dependencies has ",
+                                                   queue.dependencies_size(), " entries; at most ",
+                                                   kMaxDependencies, " are allowed"));
+  }
+  for (const v1::Dependency& dependency : queue.dependencies()) {
+    const bool names_job = dependency.job() != 0;
+    if (dependency.kind() == v1::Dependency::KIND_UNSPECIFIED ||
+        names_job == (dependency.kind() == v1::Dependency::SINGLETON)) {
+      return absl::InvalidArgumentError(
+          "each of queue.dependencies needs a kind, and all but singleton the id of a job");
+    }
+    RETURN_IF_ERROR(CheckDuration("the delay of a dependency", dependency.delay()));
+  }
+  return absl::OkStatus();
+}
+
 std::string NodesText(const v1::NodeRange& nodes) {
   return nodes.min() == nodes.max() ? absl::StrCat(nodes.min())
                                     : absl::StrCat(nodes.min(), "..", nodes.max());
@@ -85,10 +123,22 @@ Policy PolicyOf(const v1::JobSpec& spec) {
                                  spec.restart().never_exit_codes().end());
   policy.never_exit_codes.insert(kExitNeverRestart);
   policy.in_place = spec.restart().in_place();
+  policy.requeue = !spec.restart().has_requeue() || spec.restart().requeue();
+  policy.warning = FromProto(spec.timeouts().warning());
+  policy.warning_signal =
+      spec.timeouts().warning_signal() == 0 ? SIGTERM : spec.timeouts().warning_signal();
   if (spec.elastic().scale_up() != v1::ElasticPolicy::SCALE_UP_UNSPECIFIED) {
     policy.scale_up = spec.elastic().scale_up();
   }
   return policy;
+}
+
+bool IsSignal(int signal) { return signal > 0 && signal < NSIG; }
+
+absl::Status CheckPlacement(const v1::Placement& placement) {
+  RETURN_IF_ERROR(CheckNames("placement.nodes", placement.nodes()));
+  RETURN_IF_ERROR(CheckNames("placement.exclude", placement.exclude()));
+  return CheckNames("placement.labels", placement.labels());
 }
 
 bool IsJobName(absl::string_view name) {
@@ -140,6 +190,15 @@ absl::Status CheckSpec(const v1::JobSpec& spec) {
   RETURN_IF_ERROR(CheckDuration("timeouts.start", spec.timeouts().start()));
   RETURN_IF_ERROR(CheckDuration("timeouts.stop_grace", spec.timeouts().stop_grace()));
   RETURN_IF_ERROR(CheckDuration("timeouts.total", spec.timeouts().total()));
+  RETURN_IF_ERROR(CheckDuration("timeouts.warning", spec.timeouts().warning()));
+  if (!IsSignal(spec.timeouts().warning_signal()) && spec.timeouts().warning_signal() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeouts.warning_signal must be a signal that a "
+                     "program can handle; got ",
+                     spec.timeouts().warning_signal()));
+  }
+  RETURN_IF_ERROR(CheckPlacement(spec.placement()));
+  RETURN_IF_ERROR(CheckQueueOptions(spec.queue()));
   RETURN_IF_ERROR(CheckDuration("restart.window", spec.restart().window()));
   RETURN_IF_ERROR(CheckDuration("restart.backoff_min", spec.restart().backoff_min()));
   return CheckDuration("restart.backoff_max", spec.restart().backoff_max());

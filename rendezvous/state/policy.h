@@ -22,6 +22,11 @@ constexpr uint64_t kMaxSlotsPerJob = 1 << 20;
 constexpr size_t kMaxJobNameBytes = 63;
 constexpr size_t kMaxNodeTextBytes = 255;
 constexpr size_t kMaxSpecBytes = 1 << 20;
+// The nodes and the labels that a job may name, each, and the jobs that it may depend on.
+constexpr size_t kMaxPlacementNames = 4096;
+constexpr size_t kMaxDependencies = 256;
+// The end of the year 9999.
+constexpr int64_t kMaxUnixMs = 253402300799999;
 // The length of one line that is shown to people.
 constexpr size_t kMaxMessageBytes = 1024;
 
@@ -42,6 +47,11 @@ struct Policy {
   std::set<v1::FailureCause> retried;
   std::set<uint32_t> never_exit_codes;
   bool in_place = false;
+  // Whether a submitted job goes on with another node when it loses one.
+  bool requeue = true;
+  // How long before the end of total_timeout the workers get warning_signal; zero: they do not.
+  absl::Duration warning;
+  int warning_signal = 0;
   v1::ElasticPolicy::ScaleUp scale_up = v1::ElasticPolicy::AT_CHECKPOINT;
 
   // The largest number of nodes that the job may have.
@@ -57,6 +67,9 @@ struct Policy {
 Policy PolicyOf(const v1::JobSpec& spec);
 
 bool IsJobName(absl::string_view name);
+bool IsSignal(int signal);
+// Checks the nodes and labels that a job names. INVALID_ARGUMENT.
+absl::Status CheckPlacement(const v1::Placement& placement);
 // Checks the name of a cluster node. INVALID_ARGUMENT, with a message that describes valid names.
 absl::Status CheckNodeName(absl::string_view name);
 

@@ -3,7 +3,10 @@
 #ifndef CADRE_RENDEZVOUS_STEP_CONTEXT_H_
 #define CADRE_RENDEZVOUS_STEP_CONTEXT_H_
 
+#include <optional>
+
 #include "base/time.h"
+#include "rendezvous/accounting/rows.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/core_config.h"
 #include "rendezvous/step/effects.h"
@@ -15,7 +18,10 @@ struct Context {
   Context(const CoreConfig& config, state::State* durable)
       : config(config),
         state(*durable),
-        out(config.server_id, durable),
+        out(config.server_id, durable,
+            config.accounts
+                ? std::optional<accounting::RowOrigin>({config.server_id, config.unix_ms_at_zero})
+                : std::nullopt),
         clock(config.lease, config.reconnect_grace) {}
 
   const CoreConfig config;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/time.h"
 
 namespace cadre {
 
@@ -26,8 +27,19 @@ struct CoreConfig {
   bool runs_once = false;
   // How long nodes may take, beyond the stop grace, to report that a stopped generation is gone.
   absl::Duration stop_margin = absl::Seconds(10);
-  // The wall clock at MonoTime 0, in milliseconds since the Unix epoch. It is only shown to people.
+  // The wall clock at MonoTime 0, in milliseconds since the Unix epoch: for what is shown to
+  // people, and for the times at which users want jobs to begin or to have ended.
   int64_t unix_ms_at_zero = 0;
+  // Steps return what is to be kept of jobs that end (Effects::account).
+  bool accounts = false;
+
+  MonoTime AtUnixMs(int64_t unix_ms) const {
+    return MonoTime::FromMicros((unix_ms - unix_ms_at_zero) * 1000);
+  }
+  // Never gives 0.
+  int64_t ToUnixMs(MonoTime at) const {
+    return at == MonoTime::Never() ? 0 : unix_ms_at_zero + at.micros() / 1000;
+  }
 };
 
 }  // namespace cadre

@@ -17,8 +17,14 @@ v1::ServerMessage MessageFor(const std::string& job, uint64_t generation) {
 }
 
 void EffectsBuilder::Commit(v1::Record record) {
+  const std::string changed = rows_.has_value() ? accounting::JobChangedBy(record, *state_) : "";
   std::string dropped = state::Apply(record, state_);
   if (!dropped.empty()) dropped_.push_back(std::move(dropped));
+  // Now, because the state may drop the job in the same step.
+  if (!changed.empty()) {
+    std::optional<v1::AccountedJob> row = accounting::RowAfter(record, changed, *state_, *rows_);
+    if (row.has_value()) effects_.account.push_back(*std::move(row));
+  }
   effects_.append.push_back(std::move(record));
 }
 

@@ -5,14 +5,17 @@
 #define CADRE_RENDEZVOUS_STEP_EFFECTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "proto/accounting.pb.h"
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
+#include "rendezvous/accounting/rows.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/stream_ids.h"
 
@@ -46,6 +49,8 @@ struct Effects {
   std::vector<ReplyToCall> reply;
   std::vector<CloseStream> close;
   std::vector<Note> notes;
+  // Jobs that have ended, or whose last allocation has, if CoreConfig asks for them.
+  std::vector<v1::AccountedJob> account;
 };
 
 }  // namespace cadre
@@ -59,8 +64,10 @@ v1::ServerMessage MessageFor(const std::string& job, uint64_t generation);
 class EffectsBuilder {
  public:
   // Messages get `server_id`, to whose state their generation number belongs, unless they name
-  // another.
-  EffectsBuilder(uint64_t server_id, state::State* state) : server_id_(server_id), state_(state) {}
+  // another. Jobs that end are accounted if there is an origin for their rows.
+  EffectsBuilder(uint64_t server_id, state::State* state,
+                 std::optional<accounting::RowOrigin> rows = std::nullopt)
+      : server_id_(server_id), state_(state), rows_(rows) {}
 
   // Applies the record at once. The host saves it before it delivers anything that is sent.
   void Commit(v1::Record record);
@@ -81,6 +88,7 @@ class EffectsBuilder {
  private:
   const uint64_t server_id_;
   state::State* const state_;
+  const std::optional<accounting::RowOrigin> rows_;
   Effects effects_;
   std::vector<std::string> dropped_;
 };

@@ -80,6 +80,8 @@ std::string RecordText(const v1::Record& record) {
     case v1::Record::kWorkerRan:
       return absl::StrCat("WorkerRan rank ", record.worker_ran().rank(),
                           record.worker_ran().rejoined() ? " (rejoined)" : "");
+    case v1::Record::kJobUpdated:
+      return absl::StrCat("JobUpdated ", record.job_updated().ShortDebugString());
     case v1::Record::kNodeImported:
       return absl::StrCat("NodeImported ", record.node_imported().node());
     case v1::Record::kWorkerEnded: {
@@ -188,6 +190,8 @@ std::string MessageText(const v1::ServerMessage& message) {
       return message.inspect().briefly() ? "Inspect briefly" : "Inspect";
     case v1::ServerMessage::kAskStacks:
       return "AskStacks";
+    case v1::ServerMessage::kSignal:
+      return absl::StrCat("Signal ", message.signal().signal());
     case v1::ServerMessage::kAgent:
       return "AgentOrder";
     case v1::ServerMessage::BODY_NOT_SET:

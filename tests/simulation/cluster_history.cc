@@ -164,6 +164,8 @@ class ClusterHistory final : public StreamServer {
       Placed& placed = placed_[part.id()];
       placed = {part, IdOf(part.job())};
       if (part.within() != 0) CheckPlaceOfStep(placed);
+      if (record.part_placed().leaves_queue()) CheckMayBegin(placed);
+      if (submitted_.at(placed.job).spec.has_batch() && !part.holds()) CheckRunsOnce(placed);
       changed_.insert(MachineOf(part));
     } else if (record.has_part_taken_back()) {
       Placed& placed = placed_.at(record.part_taken_back().id());
@@ -204,9 +206,50 @@ class ClusterHistory final : public StreamServer {
            absl::StrCat("step ", step.part.job(), " may not run on ", step.part.node()));
   }
 
-  // A batch job keeps its other nodes while its script runs.
+  // A job that leaves the queue is not held, and the jobs for which it waits have done what it
+  // waits for.
+  void CheckMayBegin(const Placed& placed) {
+    const v1::JobSpec& spec = submitted_.at(placed.job).spec;
+    const auto status = core_->StatusInList(world_.now(), placed.part.job());
+    Expect(status.ok() && !status->held(), absl::StrCat("job ", placed.job, " is held and begins"));
+    int met = 0;
+    for (const v1::Dependency& dependency : spec.queue().dependencies()) {
+      const v1::JobPhase phase =
+          core_->StatusInList(world_.now(), NameOf(dependency.job()))->phase();
+      const bool ended =
+          phase == v1::SUCCEEDED || phase == v1::FAILED || phase == v1::CANCELLED_PHASE;
+      met += dependency.kind() == v1::Dependency::AFTER       ? phase != v1::QUEUED
+             : dependency.kind() == v1::Dependency::AFTER_ANY ? ended
+             : dependency.kind() == v1::Dependency::AFTER_OK  ? phase == v1::SUCCEEDED
+                                                              : ended && phase != v1::SUCCEEDED;
+    }
+    const int all = spec.queue().dependencies_size();
+    Expect(all == 0 || (spec.queue().any_dependency() ? met > 0 : met == all),
+           absl::StrCat("job ", placed.job, " begins before those on which it depends"));
+    const auto& exclude = spec.placement().exclude();
+    Expect(std::find(exclude.begin(), exclude.end(), placed.part.node()) == exclude.end(),
+           absl::StrCat("job ", placed.job, " is on a node that it excludes"));
+  }
+
+  // A script is not begun anew while it ends on a node whose agent is there.
+  void CheckRunsOnce(const Placed& placed) {
+    std::set<std::string> connected;
+    for (const v1::ClusterNodeStatus& node : core_->ClusterNodes()) {
+      if (node.connected()) connected.insert(node.name());
+    }
+    for (const auto& [id, other] : placed_) {
+      Expect(other.job != placed.job || other.ended || other.part.holds() ||
+                 id == placed.part.id() || connected.count(other.part.node()) == 0,
+             absl::StrCat("the script of job ", placed.job, " runs twice at a time"));
+    }
+  }
+
+  // A batch job keeps its other nodes while its script runs, unless their agents leave.
   void CheckTakenBack(const Placed& placed) {
     if (!submitted_.at(placed.job).spec.has_batch() || !placed.part.holds()) return;
+    for (const v1::ClusterNodeStatus& node : core_->ClusterNodes()) {
+      if (node.name() == placed.part.node() && node.closing()) return;
+    }
     const bool has_script = std::any_of(placed_.begin(), placed_.end(), [&](const auto& one) {
       return one.second.job == placed.job && !one.second.part.holds() && !one.second.taken_back &&
              !one.second.ended;
@@ -326,6 +369,27 @@ class ClusterHistory final : public StreamServer {
     });
   }
 
+  // Its user puts it back into the queue, or holds it for a while, or does both.
+  void PlanRequeue(uint64_t id) {
+    const bool hold = world_.random.Percent(30);
+    world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble), [this, id, hold] {
+      if (core_ == nullptr || !core_->MayRequeue(NameOf(id)).ok()) return;
+      Step(JobRequeued{NameOf(id), "by its user", hold});
+      ++requeued_;
+    });
+    world_.schedule.In(kTrouble, [this, id] { Release(id); });
+  }
+
+  void Release(uint64_t id) {
+    v1::JobUpdate update;
+    update.set_held(false);
+    if (core_ == nullptr) {
+      world_.schedule.In(absl::Seconds(1), [this, id] { Release(id); });
+    } else if (core_->MayUpdate(NameOf(id), update, false).ok()) {
+      Step(JobUpdated{NameOf(id), update});
+    }
+  }
+
   void PlanStep(uint64_t batch, absl::Duration in) {
     world_.schedule.In(in, [this, batch] {
       const Submitted& job = submitted_.at(batch);
@@ -355,11 +419,14 @@ class ClusterHistory final : public StreamServer {
       // A step that is no child of the script may begin before it and between its restarts.
       const bool has_step = spec.has_batch() && world_.random.Percent(30);
       const absl::Duration at = world_.random.Between(absl::ZeroDuration(), kTrouble);
-      world_.schedule.In(at, [this, spec, user, cancelled, has_step] {
+      world_.schedule.In(at, [this, spec = spec, user, cancelled, has_step, machines]() mutable {
+        DrawQueueOptions(world_.random, submitted_.empty() ? 0 : submitted_.rbegin()->first,
+                         machines, &spec);
         const uint64_t id = Submit(spec, user, 0);
         if (id == 0) return;
         batch_jobs_ += spec.has_batch();
         if (cancelled) PlanCancel(id, kTrouble);
+        if (spec.queue().held() || world_.random.Percent(20)) PlanRequeue(id);
         if (has_step) {
           PlanStep(id, world_.random.Between(absl::ZeroDuration(), absl::Minutes(1)));
         }
@@ -418,10 +485,20 @@ class ClusterHistory final : public StreamServer {
       if (job.has_verdict()) return true;
       // A job that fits nowhere stays queued for ever, and Explain() gives the reason. A step does
       // not, as its batch job has nodes or ends.
-      return job.phase() == v1::QUEUED && job.step_of() == 0 &&
-             !FitsSomewhere(submitted_.at(job.submission()).spec) &&
+      return job.phase() == v1::QUEUED && job.step_of() == 0 && WaitsForEver(job.submission()) &&
              !core_->Explain(world_.now(), job.name()).value_or("").empty();
     });
+  }
+
+  // Whether the job fits nowhere, or depends on one that does not.
+  bool WaitsForEver(uint64_t id) const {
+    const v1::JobSpec& spec = submitted_.at(id).spec;
+    const auto& dependencies = spec.queue().dependencies();
+    return !FitsSomewhere(spec) ||
+           std::any_of(dependencies.begin(), dependencies.end(), [this](const auto& dependency) {
+             const auto status = core_->StatusInList(world_.now(), NameOf(dependency.job()));
+             return status.ok() && status->phase() == v1::QUEUED && WaitsForEver(dependency.job());
+           });
   }
 
   // Whether the machines are large enough, whatever is allocated now. A worker takes a CPU at
@@ -434,7 +511,9 @@ class ClusterHistory final : public StreamServer {
     const auto large_enough =
         std::count_if(machines_.begin(), machines_.end(), [&](const auto& machine) {
           const NodeSize& size = machine->size();
-          return size.cpus >= cpus && size.gpus >= gpus &&
+          const auto& exclude = spec.placement().exclude();
+          return std::find(exclude.begin(), exclude.end(), machine->Name()) == exclude.end() &&
+                 size.cpus >= cpus && size.gpus >= gpus &&
                  (size.memory == 0 || size.memory >= memory);
         });
     return static_cast<uint32_t>(large_enough) >= spec.nodes().min();
@@ -481,6 +560,7 @@ class ClusterHistory final : public StreamServer {
       result.cancelled += job.phase() == v1::CANCELLED_PHASE;
     }
     result.batch_jobs = batch_jobs_;
+    result.requeued = requeued_;
     result.steps = steps_;
     result.steps_waited = steps_waited_;
     result.steps_outlived = steps_outlived_;
@@ -527,7 +607,7 @@ class ClusterHistory final : public StreamServer {
   // The state of the server that was killed last, and when the one that runs was started.
   std::string killed_with_;
   MonoTime started_;
-  int batch_jobs_ = 0, steps_ = 0, steps_waited_ = 0, steps_outlived_ = 0;
+  int batch_jobs_ = 0, requeued_ = 0, steps_ = 0, steps_waited_ = 0, steps_outlived_ = 0;
   std::set<std::string> drained_;
   MonoTime timer_at_ = MonoTime::Never();
   int agents_lost_ = 0;

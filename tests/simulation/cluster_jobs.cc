@@ -53,6 +53,23 @@ v1::JobSpec DrawClusterJob(Random& random, int names, int machines) {
   return spec;
 }
 
+void DrawQueueOptions(Random& random, uint64_t last, int machines, v1::JobSpec* spec) {
+  v1::QueueOptions* queue = spec->mutable_queue();
+  for (int i = random.Percent(30) ? random.Between(1, 2) : 0; i > 0 && last > 0; --i) {
+    v1::Dependency* dependency = queue->add_dependencies();
+    const v1::Dependency::Kind kinds[] = {v1::Dependency::AFTER, v1::Dependency::AFTER_ANY,
+                                          v1::Dependency::AFTER_OK, v1::Dependency::AFTER_NOT_OK};
+    dependency->set_kind(kinds[random.Below(4)]);
+    dependency->set_job(static_cast<uint64_t>(random.Between(1, static_cast<int>(last))));
+  }
+  queue->set_any_dependency(random.Percent(30));
+  queue->set_held(random.Percent(10));
+  if (random.Percent(10)) {
+    spec->mutable_placement()->add_exclude(absl::StrCat("n", random.Below(machines)));
+  }
+  spec->mutable_restart()->set_requeue(random.Percent(90));
+}
+
 v1::JobSpec DrawStep(Random& random, const v1::JobSpec& batch, int machines) {
   v1::JobSpec spec;
   spec.set_name("step");

@@ -162,6 +162,7 @@ TEST(ClusterSimulationTest, EveryHistoryKeepsThePromises) {
     sum.cancelled += result.cancelled;
     sum.agents_lost += result.agents_lost;
     sum.batch_jobs += result.batch_jobs;
+    sum.requeued += result.requeued;
     sum.steps += result.steps;
     sum.steps_waited += result.steps_waited;
     sum.steps_outlived += result.steps_outlived;
@@ -170,7 +171,8 @@ TEST(ClusterSimulationTest, EveryHistoryKeepsThePromises) {
                               " jobs and steps succeeded, ", sum.failed, " failed, ", sum.cancelled,
                               " cancelled; ", sum.agents_lost, " agents killed; ", sum.batch_jobs,
                               " batch jobs with ", sum.steps, " steps, of which ", sum.steps_waited,
-                              " waited and ", sum.steps_outlived, " outlived their nodes")
+                              " waited and ", sum.steps_outlived, " outlived their nodes; ",
+                              sum.requeued, " times a job was put back into the queue")
                      .c_str());
   // The histories must contain enough of each outcome.
   EXPECT_GT(sum.succeeded, sum.failed);
@@ -178,6 +180,7 @@ TEST(ClusterSimulationTest, EveryHistoryKeepsThePromises) {
   EXPECT_GT(sum.cancelled, 0);
   EXPECT_GT(sum.agents_lost, 0);
   EXPECT_GT(sum.batch_jobs, 0);
+  EXPECT_GT(sum.requeued, 0);
   EXPECT_GT(sum.steps_waited, sum.steps / 20);
   EXPECT_GT(sum.steps_outlived, 0);
 }
