@@ -260,9 +260,9 @@ Daemon::Ready Daemon::Wait() {
 }
 
 void Daemon::Suspend() {
-  workers_->Signal(SIGSTOP);
+  workers_->SignalAll(SIGSTOP);
   suspend_->Suspend();
-  workers_->Signal(SIGCONT);
+  workers_->SignalAll(SIGCONT);
 }
 
 void Daemon::ReadSupervisor() {
@@ -313,6 +313,8 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return workers_->Collect(*collect);
   if (auto* stacks = std::get_if<CollectStacks>(&command)) return workers_->Collect(*stacks);
   if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return workers_->RequestCheckpoint(*ask);
+  if (auto* signal = std::get_if<SignalWorkers>(&command)) return workers_->Signal(*signal);
+  if (auto* note = std::get_if<NoteEndOfScript>(&command)) return workers_->NoteEnd(*note);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
   if (auto* show = std::get_if<ShowStatus>(&command)) {

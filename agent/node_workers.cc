@@ -1,8 +1,10 @@
 #include "agent/node_workers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -26,7 +29,9 @@
 #include "agent/workers/python/warm_workers.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/own_files.h"
 #include "base/progress_snapshot.h"
+#include "base/scoped_fd.h"
 
 extern char** environ;
 
@@ -57,6 +62,13 @@ WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService
   start.began_unix_ms = absl::ToUnixMillis(absl::Now());
   SetDirectory(local, &start);
   return start;
+}
+
+// Appends to a file to which a worker writes. An error is ignored: the line is for people alone.
+void AppendTo(const std::string& path, const std::string& line) {
+  const absl::StatusOr<ScopedFd> file = OpenFileToWrite(path, O_WRONLY | O_APPEND);
+  if (!file.ok()) return;
+  [[maybe_unused]] const ssize_t n = write(file->get(), line.data(), line.size());
 }
 
 // Makes the log directories of one generation; the limit applies to all of them together.
@@ -338,13 +350,36 @@ void NodeWorkers::RequestCheckpoint(const AskForCheckpoint& command) {
   const absl::Status status =
       WriteFile(CheckpointFilePath(uses_.local.directory(), command.generation), "");
   if (!status.ok()) uses_.display.Line(std::string(status.message()));
-  if (command.signal != 0) Signal(command.signal);
+  if (command.signal != 0) SignalAll(command.signal);
 }
 
-void NodeWorkers::Signal(int signal) {
+void NodeWorkers::Signal(const SignalWorkers& command) {
+  if (command.generation != generation()) return;
+  for (const auto& [group, local_rank] : groups_.all()) {
+    if (command.local_ranks.count(local_rank) == 0) continue;
+    // A script handles the signal for what it has started, as with Slurm: its programs would die of
+    // a signal that they do not expect.
+    Send(supervisor::SignalFrame{group, command.signal, /*process_only=*/spec().has_batch()});
+  }
+}
+
+void NodeWorkers::SignalAll(int signal) {
   for (const auto& [group, local_rank] : groups_.all()) {
     Send(supervisor::SignalFrame{group, signal});
   }
+}
+
+void NodeWorkers::NoteEnd(const NoteEndOfScript& command) {
+  const auto script = workers_.find(0);
+  if (command.generation != generation() || script == workers_.end()) return;
+  const std::string path = script->second.files.standard_error;
+  if (path.empty()) return;
+  const auto id = spec().env().find("SLURM_JOB_ID");
+  const std::string line =
+      EndOfScriptLine(command, id == spec().env().end() ? start_.environment.job : id->second,
+                      options_.core.join.node(),
+                      absl::FormatTime("%Y-%m-%dT%H:%M:%S", absl::Now(), absl::LocalTimeZone()));
+  files_.Post([path, line] { AppendTo(path, line); });
 }
 
 void NodeWorkers::ReadOutput(bool reads) {

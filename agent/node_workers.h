@@ -62,8 +62,10 @@ class NodeWorkers {
   // `at`: a time of BootNow().
   void HoldUntil(MonoTime at);
   void RequestCheckpoint(const AskForCheckpoint& command);
+  void Signal(const SignalWorkers& command);
+  void NoteEnd(const NoteEndOfScript& command);
   // Sends the signal to each worker (to its process group if it is a shell).
-  void Signal(int signal);
+  void SignalAll(int signal);
   // Whether the workers' output is read. While it is not, they block once their pipes are full, and
   // do not count as silent.
   void ReadOutput(bool reads);

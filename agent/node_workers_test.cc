@@ -17,6 +17,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/failure.pb.h"
 #include "tests/testing/cgroups.h"
 #include "tests/testing/file_systems.h"
 
@@ -24,8 +25,10 @@ namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr int kTestTimeoutMs = 20000;
 
@@ -262,6 +265,61 @@ TEST_F(NodeWorkersTest, AScriptRunsAsTheClustersAgentWroteIt) {
   EXPECT_THAT(Wait<WorkerDied>(1), SizeIs(1));
   std::ifstream file(root_ + "/slurm-7.out");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "7 ${local_rank}\nrank .\n");
+}
+
+// Fault (queue): A batch job is cancelled, or ended because its time is over -> The last lines of
+// its output say so, in Slurm's words
+TEST_F(NodeWorkersTest, TheReasonWhyAScriptIsEndedIsInItsOutput) {
+  options_.own_spec.emplace();
+  for (const char* word : {"/bin/sh", "-c", "exec sleep 1000"}) {
+    options_.own_spec->add_command(word);
+  }
+  (*options_.own_spec->mutable_env())["SLURM_JOB_ID"] = "7";
+  options_.core.join.set_node("n1");
+  Run("echo what people see in its status");
+  BeginJob job = {options_.core.join.spec()};
+  job.spec.mutable_batch()->set_script("#!/bin/sh\n");
+  job.spec.mutable_logs()->set_stdout_file(root_ + "/slurm-%j.out");
+  workers_->Begin(job);
+  StartWorkers command = Assignment(1);
+  command.assign.set_first_rank(0);
+  command.assign.set_local_world_size(1);
+  command.assign.set_world_size(1);
+  workers_->Start(command);
+  Wait<WorkerRuns>(1);
+  workers_->NoteEnd({1, v1::TOTAL_TIMEOUT});
+  workers_->NoteEnd({2, v1::REQUEUED});  // of another generation
+  workers_->Stop({1, absl::ZeroDuration()});
+  Wait<AllGone>(1);
+  ASSERT_TRUE(workers_->log_files().Drain(absl::Milliseconds(kTestTimeoutMs)));
+  std::ifstream file(root_ + "/slurm-7.out");
+  const std::string content(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(content, StartsWith("cadre: *** JOB 7 ON n1 CANCELLED AT 2"));
+  EXPECT_THAT(content, EndsWith(" DUE TO TIME LIMIT ***\n"));
+}
+
+TEST_F(NodeWorkersTest, AnOutputThatCannotBeWrittenLacksTheReasonAndNothingElseChanges) {
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  std::filesystem::remove_all(root_ + "/logs");
+  workers_->NoteEnd({1, v1::CANCELLED});
+  workers_->Stop({1, absl::ZeroDuration()});
+  EXPECT_THAT(Wait<AllGone>(1), SizeIs(1));
+  EXPECT_TRUE(workers_->log_files().Drain(absl::Milliseconds(kTestTimeoutMs)));
+}
+
+TEST_F(NodeWorkersTest, ASignalGoesToTheWorkersThatItIsFor) {
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  workers_->Signal({2, SIGUSR1, {0, 1}});  // another generation
+  workers_->Signal({1, SIGUSR2, {1}});
+  const auto died = Wait<WorkerDied>(1);
+  EXPECT_EQ(died.front().local_rank, 1u);
+  EXPECT_EQ(died.front().exit.signal(), SIGUSR2);
+  workers_->Signal({1, SIGUSR1, {0}});
+  EXPECT_EQ(Wait<WorkerDied>(2).back().exit.signal(), SIGUSR1);
 }
 
 TEST_F(NodeWorkersTest, AWorkerThatIsKeptGoesOn) {

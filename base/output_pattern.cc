@@ -31,16 +31,18 @@ bool AppendField(char letter, uint32_t width, const OutputPatternFields& fields,
     case '%':
       *out += '%';
       return true;
-    case 'A':
     case 'j':
       *out += Padded(fields.job_id, width);
+      return true;
+    case 'A':
+      *out += Padded(fields.array_id.empty() ? fields.job_id : fields.array_id, width);
       return true;
     case 'J':
       absl::StrAppend(out, Padded(fields.job_id, width));
       if (IsNumber(fields.step_id)) absl::StrAppend(out, ".", fields.step_id);
       return true;
     case 'a':
-      *out += Padded(kNoArrayIndex, width);
+      *out += Padded(fields.array_index.empty() ? kNoArrayIndex : fields.array_index, width);
       return true;
     case 's':
       *out += IsNumber(fields.step_id) ? Padded(fields.step_id, width) : fields.step_id;

@@ -12,13 +12,17 @@ namespace cadre {
 
 // The process whose output goes to the file.
 struct OutputPatternFields {
-  std::string job_id;    // %j, and %A, as the job is not one of an array
+  std::string job_id;    // %j; of an element of an array its own
   std::string step_id;   // %s: "0"; of the batch script "batch", which %J leaves out
   std::string job_name;  // %x
   std::string user;      // %u
   std::string host;      // %N, without its domain
   uint32_t node = 0;     // %n: the number of the node in the job
   uint32_t rank = 0;     // %t
+  // Of an element of an array: %A, the array's id, and %a, the element's index. Empty: of another
+  // job, for which %A is its id and %a is 4294967294.
+  std::string array_id = {};
+  std::string array_index = {};
 };
 
 // Replaces %j, %J, %s, %A, %a, %x, %u, %N, %n, %t and %%. Digits after the '%' are the least width

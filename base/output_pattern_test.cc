@@ -19,6 +19,13 @@ TEST(OutputPatternTest, BatchScripts) {
             "o-6-6-batch-0-0000-0-vm-myname-root-6-4294967294-%-00006-%q");
 }
 
+TEST(OutputPatternTest, ElementsOfArrays) {
+  OutputPatternFields element = {"9", "batch", "myname", "root", "vm", 0, 0};
+  element.array_id = "7";
+  element.array_index = "2";
+  EXPECT_EQ(ExpandOutputPattern("slurm-%A_%a.out %4a %j %J", element), "slurm-7_2.out 0002 9 9");
+}
+
 TEST(OutputPatternTest, WhatStandsForNothingStays) {
   for (const char* text : {"", "plain", "100%", "%", "%5", "%z", "%5z", "a%-b"}) {
     EXPECT_EQ(ExpandOutputPattern(text, Step()), text);

@@ -131,6 +131,7 @@ absl::Status ClusterAgent::Run() {
     if (!stopped.empty()) options_.log(stopped);
     Feed(AgentTick{});
   }
+  // Sends what the core has sent last: the ends of launchers, and that this node leaves.
   link_.Stop();
   for (FileCalls* calls : {&allocation_calls_, &log_reads_, &removals_}) calls->Drain();
   return *end_;

@@ -29,7 +29,8 @@ struct ClusterAgentOptions {
   std::function<void(const std::string&)> log;
 };
 
-// Runs until a signal, which stops all launchers with grace; a second signal ends them at once.
+// Runs until a signal, which stops all launchers with grace; it leaves the cluster when they have
+// ended. A second signal ends them at once.
 // Signals must be blocked. OK: a signal ended it. UNAUTHENTICATED, PERMISSION_DENIED,
 // INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION: the server refuses this node. INTERNAL:
 // the supervisor is gone.

@@ -89,6 +89,18 @@ class Server final : public ServerLink {
       return report.has_log() && report.log().call() == call;
     });
   }
+  bool AwaitClosing() {
+    return Await<bool>(
+        [](const v1::AgentReport& report, bool* found) { return *found = report.closing(); });
+  }
+  // The last message that is no renewal of the lease.
+  v1::AgentReport LastReport() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto last =
+        std::find_if(heard_.rbegin(), heard_.rend(),
+                     [](const v1::NodeMessage& message) { return message.has_agent(); });
+    return last == heard_.rend() ? v1::AgentReport() : last->agent();
+  }
   v1::PartReport AwaitEnd(uint64_t part) {
     return Await<v1::PartReport>([part](const v1::AgentReport& report, v1::PartReport* found) {
       *found = report.ended();
@@ -105,7 +117,7 @@ class Server final : public ServerLink {
   template <typename Found, typename Is>
   Found Await(const Is& is) {
     std::unique_lock<std::mutex> lock(mutex_);
-    Found found;
+    Found found{};
     const bool came = changed_.wait_for(lock, kTestTimeout, [&] {
       for (const v1::NodeMessage& message : heard_) {
         if (is(message.agent(), &found)) return true;
@@ -240,6 +252,36 @@ TEST_F(ClusterAgentTest, APartCannotOpenAGpuThatItWasNotGiven) {
   // The line is empty after the first GPU on a machine without the second.
   EXPECT_THAT(said.substr(0, said.size() - second.size()),
               AllOf(HasSubstr("gpu0:"), Not(HasSubstr("not permitted"))));
+}
+
+// Fault (queue): A cluster's agent gets SIGTERM while a launcher is still ending -> It renews its
+// lease, answers orders to start others, and leaves the cluster when the launcher has ended
+TEST_F(ClusterAgentTest, AnAgentThatIsToldToEndLeavesAfterItsLaunchers) {
+  const std::string launcher = disk_->behind() + "/launcher";
+  const std::string up = launcher + ".up", go = launcher + ".go";
+  for (const std::string& fifo : {up, go}) ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const ScopedFd is_up(open(up.c_str(), O_RDWR | O_CLOEXEC)),
+      goes(open(go.c_str(), O_RDWR | O_CLOEXEC));
+  std::ofstream(launcher) << "#!/bin/sh\n"
+                             "trap '' TERM\n"
+                             "echo up >$0.up; read go <$0.go; echo it has saved >&2; exit 1\n";
+  ASSERT_EQ(chmod(launcher.c_str(), 0755), 0);
+  v1::AgentOrder order = StartOf(1);
+  order.mutable_start()->mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(60);
+  server_.Order(order);
+  pollfd ready = {is_up.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 30000), 1);
+  ASSERT_EQ(pthread_kill(agent_.native_handle(), SIGTERM), 0);
+  ASSERT_TRUE(server_.AwaitClosing());
+  ASSERT_TRUE(server_.AwaitRenewals(2));
+  server_.Order(StartOf(2));
+  EXPECT_EQ(server_.AwaitEnd(2).blame(), v1::BLAME_NOBODY);
+  EXPECT_FALSE(server_.LastReport().leaving());
+  ASSERT_EQ(write(goes.get(), "go\n", 3), 3);
+  EXPECT_THAT(server_.AwaitEnd(1).text(), HasSubstr("it has saved"));
+  agent_.join();
+  EXPECT_THAT(end_, IsOk());
+  EXPECT_TRUE(server_.LastReport().leaving());
 }
 
 // A job can leave millions of files, or a file system in its directory that does not answer.

@@ -42,13 +42,32 @@ void SetNumberOfTasks(uint64_t tasks, Variables& out) {
   out["SLURM_NTASKS"] = out["SLURM_NPROCS"] = absl::StrCat(tasks);
 }
 
+std::string JobName(const v1::StartPart& start) {
+  const v1::BatchScript& batch = start.spec().batch();
+  if (!batch.name().empty()) return batch.name();
+  // A step has that of its script, which srun passes on.
+  const auto passed_on = start.spec().env().find("SLURM_JOB_NAME");
+  const bool is_known = start.step_of() != 0 && passed_on != start.spec().env().end();
+  return is_known ? passed_on->second : start.job_name();
+}
+
+// Of an element of an array.
+void SetArray(const v1::StartPart& start, Variables& out) {
+  if (start.array() == 0) return;
+  out["SLURM_ARRAY_JOB_ID"] = absl::StrCat(start.array());
+  out["SLURM_ARRAY_TASK_ID"] = absl::StrCat(start.array_index());
+  out["SLURM_ARRAY_TASK_COUNT"] = absl::StrCat(start.array_size());
+  out["SLURM_ARRAY_TASK_MIN"] = absl::StrCat(start.array_first());
+  out["SLURM_ARRAY_TASK_MAX"] = absl::StrCat(start.array_last());
+}
+
 void SetJob(const v1::StartPart& start, Variables& out) {
   const std::vector<std::string> nodes = NodesOfJob(start);
   out["SLURM_CLUSTER_NAME"] = kClusterName;
   out["SLURM_JOB_PARTITION"] = kPartition;
   const uint64_t id = start.step_of() != 0 ? start.step_of() : start.job_id();
   out["SLURM_JOB_ID"] = out["SLURM_JOBID"] = absl::StrCat(id);
-  out["SLURM_JOB_NAME"] = start.job_name();
+  out["SLURM_JOB_NAME"] = JobName(start);
   out["SLURM_JOB_USER"] = start.user();
   out["SLURM_JOB_NUM_NODES"] = absl::StrCat(nodes.size());
   out["SLURM_JOB_NODELIST"] = out["SLURM_NODELIST"] = CompressHosts(nodes);
@@ -138,6 +157,7 @@ std::map<std::string, std::string> SlurmJobEnvironment(const v1::StartPart& star
                                                        const std::vector<uint32_t>& gpus) {
   Variables variables;
   SetJob(start, variables);
+  SetArray(start, variables);
   SetShare(start, variables);
   if (start.spec().has_batch()) {
     SetBatch(start, gpus, variables);

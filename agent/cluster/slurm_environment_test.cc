@@ -84,6 +84,20 @@ TEST(SlurmEnvironmentTest, AScriptForWhichMuchWasAsked) {
   EXPECT_THAT(SlurmJobEnvironment(start, {5}), IsSupersetOf(expected));
 }
 
+TEST(SlurmEnvironmentTest, AnElementOfAnArrayHasItsNumbers) {
+  v1::StartPart start = Batch();
+  start.set_array(5);
+  start.set_array_index(0);
+  start.set_array_size(3);
+  start.set_array_first(0);
+  start.set_array_last(8);
+  const Variables expected = {
+      {"SLURM_ARRAY_JOB_ID", "5"},   {"SLURM_ARRAY_TASK_COUNT", "3"}, {"SLURM_ARRAY_TASK_ID", "0"},
+      {"SLURM_ARRAY_TASK_MAX", "8"}, {"SLURM_ARRAY_TASK_MIN", "0"},   {"SLURM_JOB_ID", "7"},
+  };
+  EXPECT_THAT(SlurmJobEnvironment(start), IsSupersetOf(expected));
+}
+
 TEST(SlurmEnvironmentTest, TasksThatAreNotTheSameOnAllNodes) {
   v1::StartPart start = Batch();
   start.mutable_spec()->mutable_batch()->set_ntasks(3);
@@ -113,6 +127,18 @@ v1::StartPart Step() {
   start.mutable_spec()->mutable_workers_per_node()->set_count(2);
   start.mutable_spec()->mutable_slurm_step();
   return start;
+}
+
+TEST(SlurmEnvironmentTest, TheNameIsTheOneThatTheUserGave) {
+  v1::StartPart script = Batch();
+  script.mutable_spec()->mutable_batch()->set_name("My Training");
+  EXPECT_THAT(SlurmJobEnvironment(script), Contains(Pair("SLURM_JOB_NAME", "My Training")));
+  v1::StartPart step = Step();
+  (*step.mutable_spec()->mutable_env())["SLURM_JOB_NAME"] = "My Training";
+  EXPECT_THAT(SlurmJobEnvironment(step), Contains(Pair("SLURM_JOB_NAME", "My Training")));
+  step.set_step_of(0);
+  EXPECT_THAT(SlurmJobEnvironment(step), Contains(Pair("SLURM_JOB_NAME", "train.sh")))
+      << "not that of the shell in which srun was called";
 }
 
 TEST(SlurmEnvironmentTest, AStepHasItsOwnNumbersAndThoseOfItsJob) {

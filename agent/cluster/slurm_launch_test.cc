@@ -160,7 +160,8 @@ TEST_F(SlurmLaunchTest, WhatTheShellExportedGivesWay) {
   for (const char* name :
        {"CADRE_TOKEN_FILE", "CADRE_SERVER", "CADRE_TLS_DIR", "CADRE_AGENT", "CADRE_GENERATION",
         "CADRE_USER_TOKEN_FILE", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",
-        "SLURM_STEP_NODELIST", "PATH", "MASTER_PORT", "CADRE_LOG_DIR", "SLURM_EXPORT_ENV"}) {
+        "SLURM_STEP_NODELIST", "SLURM_ARRAY_TASK_ID", "PATH", "MASTER_PORT", "CADRE_LOG_DIR",
+        "SLURM_EXPORT_ENV"}) {
     Export(name, "theirs");
   }
   const auto frame = Prepare();
@@ -170,7 +171,7 @@ TEST_F(SlurmLaunchTest, WhatTheShellExportedGivesWay) {
   EXPECT_EQ(env_["SLURM_JOB_ID"], "7");
   for (const char* name :
        {"CADRE_TLS_DIR", "CADRE_AGENT", "CADRE_GENERATION", "CADRE_USER_TOKEN_FILE",
-        "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "SLURM_STEP_NODELIST"}) {
+        "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "SLURM_STEP_NODELIST", "SLURM_ARRAY_TASK_ID"}) {
     EXPECT_EQ(env_.count(name), 0u) << name;
   }
   for (const char* name : {"PATH", "MASTER_PORT", "CADRE_LOG_DIR", "SLURM_EXPORT_ENV"}) {

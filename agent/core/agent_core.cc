@@ -12,6 +12,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "agent/core/command_buffer.h"
 #include "agent/core/hang_watch.h"
@@ -39,6 +41,11 @@ constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 constexpr absl::Duration kKillMargin = absl::Seconds(2);
 // How long the server may take, beyond the stop grace, to act on a Cancel.
 constexpr absl::Duration kCancelMargin = absl::Seconds(2);
+// How long the launcher of a submitted job whose workers have all exited waits for the server to
+// learn how they did.
+constexpr absl::Duration kResultKept = absl::Hours(24);
+// Of Linux.
+constexpr int kHighestSignal = 64;
 
 // The reply to a request for the stacks of a generation that does not run here.
 v1::NodeStacks NoWorkersOf(const GenerationId& asked, uint64_t call) {
@@ -70,6 +77,7 @@ v1::NodeMessage MessageOf(const v1::NodeStacks& stacks) {
 //   Store                   OnServerMessage    store_calls (server_session.cc)
 //   Inspect                 OnInspect          hangs (hang_watch.cc)
 //   AskStacks               OnServerMessage    nothing: the daemon collects the stacks
+//   SignalWorkers           OnSignalWorkers    nothing: the daemon sends the signal
 //
 //   event on this node      handler            changes
 //   LinkUp, LinkDown        OnLinkDown         session, departure
@@ -98,6 +106,7 @@ struct AgentCore::Impl {
     // The next assignment, which waits until no process of the generation before runs.
     std::optional<std::pair<GenerationId, v1::Assign>> next;
     bool checkpoint_asked = false;  // of the running workers
+    bool end_noted = false;         // in the output of the batch job's script that runs or ran
     uint32_t restarts = 0;          // as last reported by the server
     std::string versions_differ;    // as last shown to the user
   };
@@ -143,6 +152,10 @@ struct AgentCore::Impl {
   void OnStop(const GenerationId& stopped, const v1::Stop& stop);
   void OnStatus(const v1::JobStatus& status);
   void OnFinished(const v1::Finished& finished);
+  void OnSignalWorkers(const GenerationId& signalled, int signal);
+  // If the generation is a batch job's script: has the reason for its end written to its output,
+  // once. Other causes than those of NoteEndOfScript are the script's own.
+  void NoteEnd(v1::FailureCause cause, absl::string_view reason);
   void Start(const GenerationId& assigned, const v1::Assign& assign);
   // Sends the server again what it may have missed.
   void Resync();
@@ -316,7 +329,16 @@ void AgentCore::Impl::FenceIfDue() {
 }
 
 absl::Duration AgentCore::Impl::AwayTimeout() const {
-  // If all workers have exited, the node waits for the verdict, not for other nodes.
+  // If all workers have exited, the node waits for the verdict, not for other nodes. Of a submitted
+  // job nothing but this launcher knows how they ended, and a server that never learns it runs them
+  // again.
+  const auto& workers = generation.workers();
+  const bool all_exited =
+      !workers.empty() && std::all_of(workers.begin(), workers.end(),
+                                      [](const auto& worker) { return worker.second.exited(); });
+  const bool keeps_result =
+      config.join.part() != 0 && all_exited && session.Owns(generation.id()) && !orders.stop;
+  if (keeps_result) return std::max(config.orphan_timeout, kResultKept);
   const bool has_worked = generation.Alive() || (session.Owns(generation.id()) && !orders.stop);
   return has_worked ? config.orphan_timeout : config.connect_timeout;
 }
@@ -423,6 +445,8 @@ void AgentCore::Impl::OnServerMessage(const v1::ServerMessage& message) {
       }
       return out.Send(MessageOf(NoWorkersOf(GenerationOf(message), message.ask_stacks().call())),
                       generation.RunningId());
+    case v1::ServerMessage::kSignal:
+      return OnSignalWorkers(GenerationOf(message), message.signal().signal());
     case v1::ServerMessage::kAgent:  // for a cluster agent, which is another program
     case v1::ServerMessage::BODY_NOT_SET:
       // A newer server's message, which this agent ignores.
@@ -533,7 +557,7 @@ void AgentCore::Impl::Start(const GenerationId& assigned, const v1::Assign& assi
               orders.newest);
   orders.newest = assigned.number;
   orders.stop.reset();
-  orders.checkpoint_asked = false;
+  orders.checkpoint_asked = orders.end_noted = false;
   hangs = {};
   progress.changed = false;
   generation.Start(now, assigned, assign, session.welcomed());
@@ -570,6 +594,7 @@ void AgentCore::Impl::OnStop(const GenerationId& stopped, const v1::Stop& stop) 
   }
   FailStoreCalls(absl::AbortedError(
       absl::StrCat("generation ", generation.id().number, " is being stopped: ", reason)));
+  if (runs_here) NoteEnd(stop.cause(), reason);
   if (generation.running()) {
     Stop(grace, WorkersToKeep(generation.workers(), stop), reason);
   } else if (grace < session.StopGrace()) {
@@ -582,7 +607,39 @@ void AgentCore::Impl::OnFinished(const v1::Finished& finished) {
   // Only processes that the workers left behind can remain after a success.
   const bool succeeded = finished.verdict().outcome() == v1::SUCCEEDED;
   const absl::Duration grace = succeeded ? absl::ZeroDuration() : session.StopGrace();
+  // Its Stop may have been lost, or come from an older server, which gives no cause there.
+  const v1::Failure& cause = finished.verdict().root_cause();
+  if (!succeeded) NoteEnd(cause.cause(), OneLine(cause.message(), kMaxErrorText));
   Leave(Exit{finished.verdict().exit_status(), "", finished.verdict(), finished.timeline()}, grace);
+}
+
+void AgentCore::Impl::OnSignalWorkers(const GenerationId& signalled, int signal) {
+  if (!generation.running() || signalled != generation.id() || departure.exit) return;
+  // SIGKILL would look like a failure of the workers: the server ends them with Stop.
+  if (signal < 1 || signal > kHighestSignal || signal == SIGKILL) return;
+  std::set<uint32_t> running;
+  for (const auto& [local_rank, worker] : generation.workers()) {
+    if (worker.pid != 0 && !worker.exited()) running.insert(local_rank);
+  }
+  if (!running.empty()) out.Add(SignalWorkers{generation.id().number, signal, std::move(running)});
+}
+
+void AgentCore::Impl::NoteEnd(v1::FailureCause cause, absl::string_view reason) {
+  if (cause != v1::CANCELLED && cause != v1::TOTAL_TIMEOUT && cause != v1::PREEMPTED &&
+      cause != v1::REQUEUED) {
+    return;
+  }
+  const Workers& workers = generation.workers();
+  const bool began = std::any_of(workers.begin(), workers.end(),
+                                 [](const auto& worker) { return worker.second.pid != 0; });
+  if (!session.spec().has_batch() || !began || orders.end_noted) return;
+  orders.end_noted = true;
+  NoteEndOfScript note{generation.id().number, cause};
+  // The other causes say it all, and so does "cancelled", the reason of a Stop without another one.
+  if (cause == v1::CANCELLED && reason != "cancelled") {
+    note.reason = std::string(absl::StripPrefix(reason, "cancelled: "));
+  }
+  out.Add(std::move(note));
 }
 
 // --- events on this node ---
@@ -754,6 +811,8 @@ void AgentCore::Impl::OnSignal(int signal) {
   if (signal == SIGTERM && session.connected() && !config.serves && replaceable) {
     out.Add(Say{"preempted: this node leaves the job (another signal kills its workers at once)"});
     SendLeave(v1::PREEMPTED, reason);
+    // A script that has ended by itself was not ended by this.
+    if (generation.IsHealthy()) NoteEnd(v1::PREEMPTED, reason);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, session.StopGrace());
   }
   out.Add(

@@ -248,6 +248,20 @@ struct AskForCheckpoint {
   // The signal to send to them; 0: none.
   int signal;
 };
+// Sends a signal to these workers of the generation, which run: to the process alone, but to the
+// process group of a worker that is a shell, unless that is the script of a batch job.
+struct SignalWorkers {
+  uint64_t generation;
+  int signal;
+  std::set<uint32_t> local_ranks;
+};
+// Adds a line to the output of a batch job's script that says why it is ended; the line follows
+// what the script has written so far. `reason`: of a cancellation, in words; may be empty.
+struct NoteEndOfScript {
+  uint64_t generation;
+  v1::FailureCause cause;  // CANCELLED, TOTAL_TIMEOUT, PREEMPTED or REQUEUED
+  std::string reason = {};
+};
 // Passes this reply to the worker that asked (matched by client and request_id).
 struct StoreAnswer {
   v1::StoreReply reply;
@@ -274,9 +288,10 @@ struct Exit {
   // The server refused an agent that was to adopt workers: these workers are left running.
   bool leaves_workers = false;
 };
-using AgentCommand = std::variant<SendToServer, BeginJob, StartWorkers, StopWorkers,
-                                  HoldWorkersUntil, CollectEvidence, CollectStacks,
-                                  AskForCheckpoint, StoreAnswer, ShowStatus, Say, Exit>;
+using AgentCommand =
+    std::variant<SendToServer, BeginJob, StartWorkers, StopWorkers, HoldWorkersUntil,
+                 CollectEvidence, CollectStacks, AskForCheckpoint, SignalWorkers, NoteEndOfScript,
+                 StoreAnswer, ShowStatus, Say, Exit>;
 
 // --- exit statuses of the launcher ---
 

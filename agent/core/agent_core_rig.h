@@ -100,6 +100,14 @@ struct Words {
   std::string operator()(const AskForCheckpoint& c) const {
     return absl::StrCat("ask for a checkpoint of ", c.generation, " signal=", c.signal);
   }
+  std::string operator()(const SignalWorkers& c) const {
+    return absl::StrCat("signal ", c.signal, " to ", c.generation, "/",
+                        absl::StrJoin(c.local_ranks, ","));
+  }
+  std::string operator()(const NoteEndOfScript& c) const {
+    return absl::StrCat("note ", c.generation, " ", v1::FailureCause_Name(c.cause),
+                        c.reason.empty() ? "" : ": ", c.reason);
+  }
   std::string operator()(const StoreAnswer& c) const {
     return absl::StrCat("answer ", c.reply.client(), "/", c.reply.request_id(), " ",
                         absl::StatusCodeToString(static_cast<absl::StatusCode>(c.reply.code())));

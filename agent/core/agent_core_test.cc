@@ -202,6 +202,20 @@ TEST_F(AgentCoreTest, LinkLostForTooLong_StopsOrphans) {
                           "connection refused"));
 }
 
+// Fault (queue): A submitted job ends while the server is away for an hour -> Its launcher tells the
+// server when that is back, and the job does not run again
+TEST_F(AgentCoreTest, LinkLostForLong_TheLauncherOfASubmittedJobKeepsItsResult) {
+  AgentConfig config = Config();
+  config.join.set_part(7);
+  core_.emplace(config);
+  Run();
+  Down();
+  Died(1, 0, 0);
+  Died(1, 1, 0);
+  EXPECT_THAT(After(absl::Hours(1)), IsEmpty());
+  EXPECT_THAT(After(absl::Hours(23)), ElementsAre("stop 1 grace=5s"));
+}
+
 // Fault (server): A worker fails while the server is away, and the server does not return -> The
 // node's own verdict names the worker
 TEST_F(AgentCoreTest, LinkLostForGood_TellsWhichWorkerFailed) {
@@ -403,6 +417,123 @@ TEST_F(AgentCoreTest, MoreNodesWait_WorkersAreAskedOnceToSave) {
   m.mutable_status()->set_generation(2);
   EXPECT_THAT(Feed(ServerMessageReceived{m}), ElementsAre("show"))
       << "of a generation that is not here";
+}
+
+TEST_F(AgentCoreTest, SignalsOfTheServerGoToTheWorkersThatRun) {
+  const auto signal = [this](uint64_t generation, int number) {
+    v1::ServerMessage m;
+    SetGeneration(&m, {server_id_, generation});
+    m.mutable_signal()->set_signal(number);
+    return Feed(ServerMessageReceived{m});
+  };
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(signal(0, SIGUSR1), IsEmpty()) << "there is no generation";
+  Assign(1);
+  EXPECT_THAT(signal(1, SIGUSR1), IsEmpty()) << "none has started";
+  Feed(WorkerRuns{1, 1, 101});
+  EXPECT_THAT(signal(1, SIGUSR1), ElementsAre(absl::StrCat("signal ", SIGUSR1, " to 1/1")));
+  Feed(WorkerRuns{1, 0, 100});
+  EXPECT_THAT(signal(1, 64), ElementsAre("signal 64 to 1/0,1"));
+  for (const int refused : {SIGKILL, 0, -1, 65}) EXPECT_THAT(signal(1, refused), IsEmpty());
+  EXPECT_THAT(signal(2, SIGUSR1), IsEmpty()) << "another generation";
+  Died(1, 0, 0);
+  EXPECT_THAT(signal(1, SIGUSR1), ElementsAre(absl::StrCat("signal ", SIGUSR1, " to 1/1")));
+  Stop(1);
+  EXPECT_THAT(signal(1, SIGUSR1), IsEmpty()) << "they are being stopped";
+}
+
+// The launcher of a batch job's script, which is worker 0.
+class ScriptTest : public AgentCoreTest {
+ protected:
+  ScriptTest() { StartAnew(); }
+
+  void StartAnew() {
+    AgentConfig config = Config();
+    config.join.set_part(12);
+    core_.emplace(config);
+  }
+  void AssignScript() {
+    Feed(LinkUp{});
+    v1::ServerMessage m;
+    m.mutable_welcome()->set_server_id(server_id_);
+    *m.mutable_welcome()->mutable_version() = rpc::ThisVersion();
+    m.mutable_welcome()->mutable_lease()->set_seconds(9);
+    *m.mutable_welcome()->mutable_spec() = Config().join.spec();
+    m.mutable_welcome()->mutable_spec()->mutable_batch()->set_script("#!/bin/sh\n");
+    Feed(ServerMessageReceived{m});
+    Assign(1, 1);
+  }
+  void RunScript() {
+    AssignScript();
+    Feed(WorkerRuns{1, 0, 100});
+  }
+  Lines StopBecause(v1::FailureCause cause, const std::string& reason, uint64_t generation = 1) {
+    v1::ServerMessage m;
+    SetGeneration(&m, {server_id_, generation});
+    m.mutable_stop()->set_reason(reason);
+    m.mutable_stop()->set_cause(cause);
+    m.mutable_stop()->mutable_grace()->set_seconds(5);
+    return Feed(ServerMessageReceived{m});
+  }
+  Lines FinishedBecause(v1::FailureCause cause, const std::string& message) {
+    v1::ServerMessage m;
+    v1::Verdict* verdict = m.mutable_finished()->mutable_verdict();
+    verdict->set_outcome(v1::FAILED);
+    verdict->set_exit_status(124);
+    verdict->mutable_root_cause()->set_cause(cause);
+    verdict->mutable_root_cause()->set_message(message);
+    return Feed(ServerMessageReceived{m});
+  }
+};
+
+TEST_F(ScriptTest, WhyItIsStoppedIsNotedOnceAndBeforeItIs) {
+  RunScript();
+  EXPECT_THAT(StopBecause(v1::CANCELLED, "cancelled: by alice"),
+              ElementsAre("note 1 CANCELLED: by alice", "stop 1 grace=5s"));
+  Died(1, 0, 143);
+  Feed(AllGone{1, 501});
+  EXPECT_THAT(FinishedBecause(v1::CANCELLED, "by alice"), ElementsAre("exit 124"));
+}
+
+TEST_F(ScriptTest, AnOlderServerSaysWhyWhenTheJobIsOver) {
+  RunScript();
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  Died(1, 0, 143);
+  Feed(AllGone{1, 501});
+  EXPECT_THAT(FinishedBecause(v1::TOTAL_TIMEOUT, "took longer than timeouts.total"),
+              ElementsAre("note 1 TOTAL_TIMEOUT", "exit 124"));
+}
+
+TEST_F(ScriptTest, WhatGoesOnElsewhereIsNotedToo) {
+  RunScript();
+  EXPECT_THAT(StopBecause(v1::REQUEUED, "put back into the queue"),
+              ElementsAre("note 1 REQUEUED", "stop 1 grace=5s"));
+  StartAnew();
+  RunScript();
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              AllOf(Contains("note 1 PREEMPTED"), Contains("stop 1 grace=5s")));
+}
+
+TEST_F(ScriptTest, ItsOwnEndIsNotNoted) {
+  RunScript();
+  EXPECT_THAT(StopBecause(v1::CRASH, "it failed"), ElementsAre("stop 1 grace=5s"));
+  Feed(AllGone{1, 501});
+  EXPECT_THAT(FinishedBecause(v1::CRASH, "it failed"), ElementsAre("exit 124"));
+}
+
+TEST_F(ScriptTest, BeforeItRunsNothingIsNoted) {
+  AssignScript();
+  EXPECT_THAT(StopBecause(v1::CANCELLED, "cancelled"), ElementsAre("stop 1 grace=5s"));
+}
+
+TEST_F(AgentCoreTest, WhyWorkersAreStoppedIsNotNotedInTheirOutput) {
+  Run();
+  v1::ServerMessage m;
+  SetGeneration(&m, {server_id_, 1});
+  m.mutable_stop()->set_cause(v1::CANCELLED);
+  m.mutable_stop()->mutable_grace()->set_seconds(5);
+  EXPECT_THAT(Feed(ServerMessageReceived{m}), ElementsAre("stop 1 grace=5s"));
 }
 
 // Fault (node): The supervisor is killed and no other one can be started -> The agent exits with

@@ -44,8 +44,9 @@ class WorkerFollowerTest : public ::testing::Test {
 
   // Two workers, of which the second does not run.
   NodeWorkersByRank Workers() const {
-    return {{0, {4, getpid(), {{}, {directory_ + "/silent.log"}, directory_ + "/progress", ""}}},
-            {1, {5, 0, {}}}};
+    return {
+        {0, {4, getpid(), {{}, {directory_ + "/silent.log"}, directory_ + "/progress", "", ""}}},
+        {1, {5, 0, {}}}};
   }
 
   const std::string directory_ = TemporaryDirectory(::testing::TempDir() + "/follower_XXXXXX");

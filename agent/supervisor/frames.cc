@@ -43,6 +43,7 @@ void Fields(Io& io, StopFrame& f) {
 template <typename Io>
 void Fields(Io& io, SignalFrame& f) {
   io(f.group, f.signal);
+  if (io.version() != kFramesBefore) io(f.process_only);
 }
 template <typename Io>
 void Fields(Io& io, ReadyFrame& f) {

@@ -60,7 +60,8 @@ inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Incremented when a frame changes. An agent passes its version to the supervisor that it starts,
 // and records it in AgentRun for an agent that adopts the supervisor.
 inline constexpr uint32_t kFramesVersion = 11;
-// The version of Cadre 0.3: it has no ReadingFrame, and in StartFrame no files that the user named.
+// The version of Cadre 0.3: it has no ReadingFrame, in StartFrame no files that the user named, and
+// in SignalFrame no process_only.
 inline constexpr uint32_t kFramesBefore = 10;
 
 inline bool SpeaksFrames(uint32_t version) {
@@ -145,6 +146,8 @@ struct StopFrame {
 struct SignalFrame {
   uint64_t group = 0;
   int32_t signal = 0;  // sent as in StopFrame
+  // To the process alone, even if it is a shell. A supervisor of kFramesBefore does not know this.
+  bool process_only = false;
 };
 // The group is killed without grace at this time of CLOCK_BOOTTIME (microseconds), which advances
 // while the machine sleeps, unless a later time arrives before. This holds even if the agent has

@@ -118,6 +118,8 @@ TEST(FramesTest, ThoseOfBeforeAreAsTheyWere) {
 TEST(FramesTest, WhatThoseOfBeforeDoNotKnowIsNotSaid) {
   EXPECT_EQ(EncodeFrame(ReadingFrame{true}, kFramesBefore), "");
   EXPECT_NE(EncodeFrame(DirectoryFrame{"/tmp/a"}, kFramesBefore), "");
+  EXPECT_EQ(EncodeFrame(SignalFrame{5, 10, true}, kFramesBefore),
+            EncodeFrame(SignalFrame{5, 10, false}, kFramesBefore));
   StartFrame start;
   start.stdout_path = "/o";
   const std::string bytes = EncodeFrame(start, kFramesBefore);
@@ -156,6 +158,7 @@ TEST(FramesTest, ExitedCarriesEveryField) {
 TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<StopFrame>(RoundTrip(StopFrame{5, 30000})).grace_ms, 30000u);
   EXPECT_EQ(std::get<SignalFrame>(RoundTrip(SignalFrame{5, 10})).signal, 10);
+  EXPECT_TRUE(std::get<SignalFrame>(RoundTrip(SignalFrame{5, 10, true})).process_only);
   EXPECT_EQ(std::get<HoldFrame>(RoundTrip(HoldFrame{5, int64_t{1} << 40})).until_us,
             int64_t{1} << 40);
   EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");

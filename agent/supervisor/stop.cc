@@ -304,7 +304,7 @@ void HoldGroup(State& state, const HoldFrame& hold) {
 void SignalGroup(State& state, const SignalFrame& signal) {
   const Group* group = state.Find(signal.group);
   if (group != nullptr && signal.signal > 0 && signal.signal < NSIG) {
-    SendSignal(*group, signal.signal, IsShell(group->pid));
+    SendSignal(*group, signal.signal, !signal.process_only && IsShell(group->pid));
   }
 }
 

@@ -438,6 +438,20 @@ TEST_P(StopTest, SignalsReachTheGroup) {
   EXPECT_EQ(rig.Output(1), "up\nusr1\n");
 }
 
+// Fault (queue): A batch job's script is sent a signal that the program which it runs does not
+// handle -> The script alone gets it
+TEST_P(StopTest, ASignalForAShellAloneDoesNotReachWhatItRuns) {
+  SupervisorRig rig;
+  // The status tells of which signal its program has died.
+  rig.Send(
+      rig.Shell("trap 'kill -9 $!; wait $!; echo $?; exit 0' USR1; sleep 1000 & echo up; "
+                "while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Send(SignalFrame{1, SIGUSR1, /*process_only=*/true});
+  rig.Until([&] { return rig.Exit().has_value(); });
+  EXPECT_EQ(rig.Output(1), "up\n137\n");
+}
+
 TEST_P(StopTest, TheLastGroupTakesWhatNobodyOwns) {
   SupervisorRig rig;
   rig.Send(rig.Shell(OutOfReach(rig)));

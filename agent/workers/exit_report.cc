@@ -78,4 +78,16 @@ v1::WorkerExit PortIsTaken(uint32_t port, const std::string& by) {
   return exit;
 }
 
+std::string EndOfScriptLine(const NoteEndOfScript& note, const std::string& job_id,
+                            const std::string& node, const std::string& time) {
+  std::string why;
+  if (note.cause == v1::TOTAL_TIMEOUT) why = " DUE TO TIME LIMIT";
+  // A node is taken from a submitted job only when its agent leaves.
+  if (note.cause == v1::PREEMPTED) why = " DUE TO NODE FAILURE";
+  if (note.cause == v1::REQUEUED) why = " DUE TO JOB REQUEUE";
+  if (!note.reason.empty()) why = absl::StrCat(": ", note.reason);
+  return absl::StrCat("cadre: *** JOB ", job_id, " ON ", node, " CANCELLED AT ", time, why,
+                      " ***\n");
+}
+
 }  // namespace cadre::agent

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "agent/core/agent_core.h"
 #include "agent/supervisor/frames.h"
 #include "agent/workers/worker_start.h"
 #include "proto/failure.pb.h"
@@ -29,6 +30,12 @@ v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& direc
 // The exit of a worker that was not started because the master port is in use. `by` names the
 // process that listens there, or is empty if it is not known.
 v1::WorkerExit PortIsTaken(uint32_t port, const std::string& by);
+
+// The line in the output of a batch job's script that says why it is ended, in Slurm's words, with
+// its newline: "cadre: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T16:00:00 DUE TO TIME LIMIT ***".
+// `time` is the node's local time, in this form.
+std::string EndOfScriptLine(const NoteEndOfScript& note, const std::string& job_id,
+                            const std::string& node, const std::string& time);
 
 }  // namespace cadre::agent
 

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,6 +45,22 @@ TEST(ExitReport, ALongTracebackKeepsItsException) {
   EXPECT_LE(ExitOf(frame).last_lines().size(), 4096u);
   EXPECT_EQ(HowItEnded(frame),
             "exited with status 1: RuntimeError: Error(s) in loading: (train.py, line 4)");
+}
+
+TEST(ExitReport, TheEndOfAScriptIsInSlurmsWords) {
+  const auto line = [](v1::FailureCause cause, const std::string& reason) {
+    return EndOfScriptLine({1, cause, reason}, "12", "n1", "2026-11-30T16:00:00");
+  };
+  EXPECT_EQ(line(v1::TOTAL_TIMEOUT, ""),
+            "cadre: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T16:00:00 DUE TO TIME LIMIT ***\n");
+  EXPECT_EQ(line(v1::PREEMPTED, ""),
+            "cadre: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T16:00:00 DUE TO NODE FAILURE ***\n");
+  EXPECT_EQ(line(v1::REQUEUED, ""),
+            "cadre: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T16:00:00 DUE TO JOB REQUEUE ***\n");
+  EXPECT_EQ(line(v1::CANCELLED, ""),
+            "cadre: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T16:00:00 ***\n");
+  EXPECT_EQ(line(v1::CANCELLED, "by alice"),
+            "cadre: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T16:00:00: by alice ***\n");
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct WorkerFiles {
   std::vector<std::string> logs;         // its output files; the first non-empty one is quoted
   std::vector<std::string> silent_logs;  // those whose output does not come as frames too
   std::string progress_file;
-  std::string directory;  // of its log files and its error file
+  std::string directory;       // of its log files and its error file
+  std::string standard_error;  // where that goes; empty: to no file
 };
 
 inline WorkerFiles FilesOf(const supervisor::StartFrame& frame, std::string progress_file) {
@@ -32,6 +33,8 @@ inline WorkerFiles FilesOf(const supervisor::StartFrame& frame, std::string prog
   if (!frame.forward_stdout) files.silent_logs.push_back(out);
   if (!frame.forward_stderr) files.silent_logs.push_back(err);
   files.progress_file = std::move(progress_file);
+  files.standard_error =
+      frame.stderr_file.path.empty() ? frame.stderr_path : frame.stderr_file.path;
   files.directory = std::filesystem::path(frame.error_file).parent_path().string();
   return files;
 }

@@ -115,6 +115,8 @@ class NamedFiles {
     fields.host = options_.host;
     fields.node = from.assign.node_rank();
     fields.rank = rank;
+    fields.array_id = FirstOf(environment, {"SLURM_ARRAY_JOB_ID"});
+    fields.array_index = FirstOf(environment, {"SLURM_ARRAY_TASK_ID"});
     return fields;
   }
 

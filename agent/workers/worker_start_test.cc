@@ -164,6 +164,12 @@ TEST_F(PrepareWorkersTest, FilesThatTheUserNamed_HaveTheNumbersInTheirNames) {
   frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   EXPECT_EQ((*frames)[0].stdout_file.path, "/data/train-16");
+  (*options_.environment.spec.mutable_env())["SLURM_ARRAY_JOB_ID"] = "12";
+  (*options_.environment.spec.mutable_env())["SLURM_ARRAY_TASK_ID"] = "0";
+  options_.environment.spec.mutable_logs()->set_stdout_file("%A_%a-%j");
+  frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_EQ((*frames)[0].stdout_file.path, "/data/12_0-16");
 }
 
 TEST_F(PrepareWorkersTest, FilesThatTheUserNamed_AreNeededWithoutALogDirectory) {

@@ -28,7 +28,7 @@ ClusterCore::ClusterCore(ClusterCoreConfig config)
 std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& event) {
   if (end_.has_value()) return {};
   now_ = now;
-  if (std::holds_alternative<LinkUp>(event) && !leaving_) {
+  if (std::holds_alternative<LinkUp>(event)) {
     connected_ = true;
     SendJoined();
   } else if (const auto* down = std::get_if<LinkDown>(&event)) {
@@ -51,7 +51,7 @@ std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& 
     if (found != running_.end()) EndAllocation(gone->id, std::move(found->second.end));
   }
   OnDeadlines();
-  if (leaving_ && running_.empty() && !end_.has_value()) end_ = absl::OkStatus();
+  if (closing_ && running_.empty() && !end_.has_value()) Leave();
   if (end_.has_value()) commands_.push_back(EndAgent{*end_});
   return std::exchange(commands_, {});
 }
@@ -76,8 +76,7 @@ void ClusterCore::OnLinkDown(const absl::Status& status) {
                        absl::IsInvalidArgument(status);
   // A refusal does not end the agent once it was welcomed, which saves its launchers. The link
   // retries, since the server may only have been started with another token for a moment.
-  if (refused && !ever_welcomed_) end_ = status;
-  if (leaving_) return;
+  if (refused && !ever_welcomed_) OnRefused(status);
   // A server that refuses this agent is not merely away, so the operator must be told.
   if (away_.empty() || (refused && away_ != status.message())) {
     commands_.push_back(Say{absl::StrCat(
@@ -87,6 +86,15 @@ void ClusterCore::OnLinkDown(const absl::Status& status) {
   away_ = std::string(status.message());
 }
 
+void ClusterCore::OnRefused(const absl::Status& status) {
+  if (!closing_) {
+    end_ = status;
+    return;
+  }
+  connected_ = false;
+  renew_at_ = MonoTime::Never();
+}
+
 void ClusterCore::SendJoined() {
   v1::AgentReport report;
   *report.mutable_joined() = config_.node;
@@ -94,22 +102,32 @@ void ClusterCore::SendJoined() {
   for (const auto& [id, allocation] : running_) report.mutable_joined()->add_parts(id);
   for (const auto& [id, end] : unreported_) report.mutable_joined()->add_parts(id);
   Send(std::move(report));
+  if (closing_) SendClosing();
   for (const auto& [id, end] : unreported_) Report(end);
   for (const auto& [id, allocation] : running_) {
     if (!allocation.unkillable.empty()) ReportUnkillable(id, allocation.unkillable);
   }
 }
 
+void ClusterCore::SendClosing() {
+  v1::AgentReport report;
+  report.set_closing(true);
+  Send(std::move(report));
+}
+
+void ClusterCore::Leave() {
+  v1::AgentReport report;
+  report.set_leaving(true);
+  if (connected_) Send(std::move(report));
+  end_ = absl::OkStatus();
+}
+
 void ClusterCore::OnServerMessage(const v1::ServerMessage& message) {
-  if (leaving_) return;
   if (message.has_welcome()) {
     const v1::Welcome& welcome = message.welcome();
     const absl::Status versions =
         rpc::CheckVersions("this node", rpc::ThisVersion(), "the server", rpc::VersionIn(welcome));
-    if (!versions.ok()) {
-      end_ = versions;
-      return;
-    }
+    if (!versions.ok()) return OnRefused(versions);
     const absl::Duration lease = FromProto(welcome.lease());
     if (lease > absl::ZeroDuration()) lease_ = lease;
     server_id_ = welcome.server_id();
@@ -120,8 +138,8 @@ void ClusterCore::OnServerMessage(const v1::ServerMessage& message) {
         Say{absl::StrCat("node ", config_.node.node(), " is in the cluster at ", config_.server)});
     away_.clear();
   } else if (message.has_rejected()) {
-    end_ = absl::Status(static_cast<absl::StatusCode>(message.rejected().code()),
-                        message.rejected().message());
+    OnRefused(absl::Status(static_cast<absl::StatusCode>(message.rejected().code()),
+                           message.rejected().message()));
   } else if (message.has_agent()) {
     OnOrder(message.agent());
   }
@@ -136,6 +154,9 @@ void ClusterCore::OnOrder(const v1::AgentOrder& order) {
 void ClusterCore::OnStart(const v1::StartPart& start) {
   const uint64_t id = start.part().id();
   if (running_.count(id) != 0) return;
+  if (closing_) {
+    return ReportUnstarted(id, "the agent of the node is ending", v1::BLAME_NOBODY);
+  }
   Running allocation;
   if (start.part().within() != 0) {
     const std::optional<std::vector<uint32_t>> gpus = GpusOfBatchJob(start);
@@ -205,19 +226,16 @@ void ClusterCore::OnStop(const v1::StopPart& stop) {
 }
 
 void ClusterCore::OnSignal(int signal) {
-  if (leaving_) {
+  // The server is not told: what runs here is killed only once this process is gone.
+  if (closing_) {
     end_ = absl::OkStatus();
     return;
   }
   commands_.push_back(Say{absl::StrCat("received signal ", signal, ", ending ", running_.size(),
                                        " launchers with grace")});
-  leaving_ = true;
+  closing_ = true;
   // The server gives this node no allocations from now on, and finds other nodes for its jobs.
-  v1::AgentReport report;
-  report.set_leaving(true);
-  if (connected_) Send(std::move(report));
-  connected_ = false;
-  renew_at_ = MonoTime::Never();
+  if (connected_) SendClosing();
   for (auto next = running_.begin(); next != running_.end();) {
     const auto one = next++;
     if (one->second.holds) {

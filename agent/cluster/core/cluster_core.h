@@ -5,6 +5,11 @@
 // An allocation is one job's share of this node; the wire calls it a part. It runs from
 // StartLauncher to AllocationGone and holds its GPUs that long. Its end is reported on a stream
 // that the server has accepted; until then the allocation counts as running.
+//
+// The first signal closes the agent: it ends its launchers with grace and takes no new ones. It
+// stays connected and reports their ends, so that the server starts nothing of theirs elsewhere
+// while they still save. When nothing runs any more it leaves the cluster and ends. Without a
+// server it does the same. The second signal ends it at once.
 #ifndef CADRE_AGENT_CLUSTER_CORE_CLUSTER_CORE_H_
 #define CADRE_AGENT_CLUSTER_CORE_CLUSTER_CORE_H_
 
@@ -119,6 +124,9 @@ class ClusterCore {
   };
 
   void OnLinkDown(const absl::Status& status);
+  // The server does not accept this agent, which ends it, unless it is closing: then it goes on
+  // without the server.
+  void OnRefused(const absl::Status& status);
   void OnServerMessage(const v1::ServerMessage& message);
   void OnOrder(const v1::AgentOrder& order);
   void OnStart(const v1::StartPart& start);
@@ -142,6 +150,9 @@ class ClusterCore {
   void ReportUnstarted(uint64_t id, const std::string& text, v1::PartBlame blame);
   void Send(v1::AgentReport report);
   void SendJoined();
+  void SendClosing();
+  // Tells the server that nothing runs here any more, and ends.
+  void Leave();
 
   const ClusterCoreConfig config_;
   MonoTime now_;
@@ -157,7 +168,8 @@ class ClusterCore {
   // The id of the server that has welcomed this agent.
   uint64_t server_id_ = 0;
   MonoTime renew_at_ = MonoTime::Never();
-  bool leaving_ = false;
+  // A signal has come.
+  bool closing_ = false;
   std::optional<absl::Status> end_;
 };
 

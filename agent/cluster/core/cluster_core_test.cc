@@ -30,6 +30,7 @@ std::string Said(const v1::NodeMessage& message) {
   if (report.has_remains()) {
     return absl::StrCat("up remains ", report.remains().id(), " ", report.remains().text());
   }
+  if (report.closing()) return "up closing";
   return report.leaving() ? "up leaving" : "up ?";
 }
 
@@ -226,19 +227,85 @@ TEST_F(ClusterCoreTest, WhatOutlivesSigkillIsSaidOnce_AndAgainToAServerThatComes
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined []"));
 }
 
-TEST_F(ClusterCoreTest, ASignalEndsAllWithGrace_ASecondOneAtOnce) {
+// Fault (queue): A cluster's agent gets SIGTERM while a job's workers save -> It stays in the
+// cluster until they have ended, and takes no new jobs
+TEST_F(ClusterCoreTest, ASignalEndsAllWithGrace_AndItLeavesWhenNothingRuns) {
   Feed(LinkUp{});
   Welcome();
   Start(1, 0);
-  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("up leaving", "stop 1 15s"));
-  EXPECT_THAT(Start(2, 0), IsEmpty());
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("up closing", "stop 1 15s"));
+  EXPECT_THAT(Start(1, 0), IsEmpty()) << "it has not ended yet";
+  EXPECT_THAT(Start(2, 0), ElementsAre("up ended 2 the agent of the node is ending, of nobody"));
+  EXPECT_THAT(After(absl::Seconds(3)), ElementsAre("up renew"));
+  EXPECT_THAT(After(absl::Seconds(3)), ElementsAre("up renew"));
   Feed(Ended(1, "exit status 143"));
-  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1", "end OK"));
+  EXPECT_THAT(Feed(AllocationGone{1}),
+              ElementsAre("remove 1", "up ended 1 exit status 143", "up leaving", "end OK"));
   EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+}
+
+TEST_F(ClusterCoreTest, ASignalEndsAnAgentOnWhichNothingRunsAtOnce) {
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("up closing", "up leaving", "end OK"));
   StartAnew();
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("end OK")) << "without a server";
+}
+
+TEST_F(ClusterCoreTest, ASignalGivesHeldNodesBackAtOnce) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 2, 0, true);
+  Start(2, 1, 1);
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre("up closing", "remove 1", "up ended 1 ", "stop 2 15s"));
+  Feed(Ended(2, "exit status 143"));
+  EXPECT_THAT(Feed(AllocationGone{2}),
+              ElementsAre("remove 2", "up ended 2 exit status 143", "up leaving", "end OK"));
+}
+
+TEST_F(ClusterCoreTest, ASecondSignalEndsItAtOnceAndLeavesTheServerToItsLease) {
+  Feed(LinkUp{});
+  Welcome();
   Start(1, 0);
   Feed(SignalReceived{SIGINT});
   EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("end OK"));
+}
+
+// Fault (queue): The server is away while an agent that got SIGTERM ends its launchers -> The agent
+// ends when they have ended, and a server that comes back meanwhile is told
+TEST_F(ClusterCoreTest, AnAgentThatClosesNeedsNoServer_OneThatComesBackHearsOfIt) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 0);
+  Start(2, 0);
+  Start(3, 0);
+  Feed(SignalReceived{SIGTERM});
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  Feed(Ended(1, "signal 15"));
+  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1"));
+  EXPECT_THAT(Feed(LinkUp{}),
+              ElementsAre("up joined [2,3,1]", "up closing", "up ended 1 signal 15"));
+  Welcome();
+  EXPECT_THAT(After(absl::Seconds(3)), ElementsAre("up renew"));
+  Feed(Ended(2, "signal 15"));
+  EXPECT_THAT(Feed(AllocationGone{2}), ElementsAre("remove 2", "up ended 2 signal 15"));
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  Feed(Ended(3, "signal 15"));
+  EXPECT_THAT(Feed(AllocationGone{3}), ElementsAre("remove 3", "end OK"));
+}
+
+TEST_F(ClusterCoreTest, AnAgentThatClosesEndsItsLaunchersWithGraceAlsoIfTheServerRefusesIt) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 0);
+  Feed(SignalReceived{SIGTERM});
+  v1::ServerMessage refused;
+  refused.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(Feed(ServerMessageReceived{refused}), IsEmpty());
+  EXPECT_EQ(core_->NextDeadline(), MonoTime::Never()) << "no lease is renewed any more";
+  Feed(Ended(1, "signal 15"));
+  EXPECT_THAT(Feed(AllocationGone{1}), ElementsAre("remove 1", "end OK"));
 }
 
 TEST_F(ClusterCoreTest, AServerThatDoesNotWantItEndsIt_OneThatGoesDoesNot) {
