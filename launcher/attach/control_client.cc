@@ -236,17 +236,46 @@ absl::StatusOr<v1::JobStatus> ControlClient::Get(const std::string& job) {
 }
 
 absl::StatusOr<v1::JobStatus> ControlClient::Cancel(const std::string& job,
-                                                    const std::string& reason) {
+                                                    const std::string& reason, bool at_once) {
   v1::CancelJobRequest request;
   request.set_name(job);
   request.set_reason(reason);
+  request.set_at_once(at_once);
   return state_->Call(&v1::Control::Stub::CancelJob, request);
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Requeue(const std::string& job,
+                                                     const std::string& reason, bool hold) {
+  v1::RequeueJobRequest request;
+  request.set_name(job);
+  request.set_reason(reason);
+  request.set_hold(hold);
+  return state_->Call(&v1::Control::Stub::RequeueJob, request);
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Signal(const std::string& job, int signal,
+                                                    v1::SignalJobRequest::Target target) {
+  v1::SignalJobRequest request;
+  request.set_name(job);
+  request.set_signal(signal);
+  request.set_target(target);
+  return state_->Call(&v1::Control::Stub::SignalJob, request);
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Update(const std::string& job,
+                                                    const v1::JobUpdate& update) {
+  v1::UpdateJobRequest request;
+  request.set_name(job);
+  *request.mutable_update() = update;
+  return state_->Call(&v1::Control::Stub::UpdateJob, request);
 }
 
 absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
                                                     const std::string& user,
-                                                    const std::string& within) {
+                                                    const std::string& within,
+                                                    const v1::ArrayElements& array) {
   v1::SubmitJobRequest request;
+  if (array.indices_size() > 0) *request.mutable_array() = array;
   *request.mutable_spec() = spec;
   request.set_user(user);
   request.set_within(within);
@@ -291,6 +320,14 @@ absl::StatusOr<v1::ReadLogReply> ControlClient::ReadLog(const v1::ReadLogRequest
 
 absl::StatusOr<v1::GetStacksReply> ControlClient::GetStacks(const v1::GetStacksRequest& request) {
   return state_->Call(&v1::Control::Stub::GetStacks, request, kStacksCallTimeout);
+}
+
+absl::StatusOr<v1::HistoryReply> ControlClient::History(const v1::HistoryRequest& request) {
+  return state_->Call(&v1::Control::Stub::ListHistory, request);
+}
+
+absl::StatusOr<v1::UsageReply> ControlClient::Usage(const v1::UsageRequest& request) {
+  return state_->Call(&v1::Control::Stub::GetUsage, request);
 }
 
 std::vector<Flag> ControlFlags() {

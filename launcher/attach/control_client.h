@@ -11,7 +11,9 @@
 #include "launcher/attach/security.h"
 #include "launcher/flags/command.h"
 #include "launcher/flags/settings.h"
+#include "proto/accounting.pb.h"
 #include "proto/control.pb.h"
+#include "proto/spec.pb.h"
 #include "rpc/tls/transport_security.h"
 
 namespace cadre::launcher {
@@ -43,15 +45,29 @@ class ControlClient {
   absl::StatusOr<v1::JobStatus> Get(const std::string& job);
   // Retries if no answer comes; the job is created once only. If no answer comes in the end, the
   // error says that the job may have been accepted. `within`: the id of the batch job whose step it
-  // is; empty: it is a job of its own.
+  // is; empty: it is a job of its own. With indices in `array` the job is submitted once for each
+  // of them, and the answer is the first element.
   absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user,
-                                       const std::string& within = "");
+                                       const std::string& within = "",
+                                       const v1::ArrayElements& array = {});
   absl::StatusOr<v1::ListNodesReply> Nodes();
   absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,
                                            const std::string& reason);
   absl::StatusOr<v1::ReadLogReply> ReadLog(const v1::ReadLogRequest& request);
   absl::StatusOr<v1::GetStacksReply> GetStacks(const v1::GetStacksRequest& request);
-  absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason);
+  // Jobs that have ended, and sums of what they used. FAILED_PRECONDITION: the server keeps no
+  // accounting. UNIMPLEMENTED: it is of an earlier version.
+  absl::StatusOr<v1::HistoryReply> History(const v1::HistoryRequest& request);
+  absl::StatusOr<v1::UsageReply> Usage(const v1::UsageRequest& request);
+  // `at_once`: its workers are killed without grace.
+  absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason,
+                                       bool at_once = false);
+  // UNIMPLEMENTED, also of those that follow: the server is of an earlier version.
+  absl::StatusOr<v1::JobStatus> Requeue(const std::string& job, const std::string& reason,
+                                        bool hold);
+  absl::StatusOr<v1::JobStatus> Signal(const std::string& job, int signal,
+                                       v1::SignalJobRequest::Target target);
+  absl::StatusOr<v1::JobStatus> Update(const std::string& job, const v1::JobUpdate& update);
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -85,7 +86,8 @@ absl::StatusOr<Submitter> ThisSubmitter() {
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot find the current directory: ", error.message(), "; change to another one"));
   }
-  return Submitter{ReadEnvironment(), directory.string(), HostName()};
+  return Submitter{ReadEnvironment(), directory.string(), HostName(), absl::Now(),
+                   absl::LocalTimeZone()};
 }
 
 absl::StatusOr<ReadyJob> MakeReady(const BatchSource& source, const std::string& file,
@@ -101,6 +103,7 @@ absl::StatusOr<ReadyJob> MakeReady(const BatchSource& source, const std::string&
       CombineSbatchOptions(lines, ReadSbatchVariables(submitter.environment), command_line));
   job.options.notices.insert(job.options.notices.begin(), notices.begin(), notices.end());
   ASSIGN_OR_RETURN(job.spec, MakeBatchJob(source, submitter, job.options));
+  ASSIGN_OR_RETURN(job.array, ArrayOf(job.options));
   RETURN_IF_ERROR(CheckJob(job.spec));
   return job;
 }
@@ -110,27 +113,48 @@ absl::Status CheckJob(const v1::JobSpec& spec) {
   return state::CheckSpec(spec);
 }
 
-absl::StatusOr<v1::JobStatus> SubmitJob(ControlClient& client, v1::JobSpec spec) {
+namespace {
+
+// What a server of an earlier version would leave out, and run the job at once, or otherwise.
+// Empty: it has understood all.
+const char* NotUnderstood(const ReadyJob& ready, const v1::JobStatus& job) {
+  if (ready.spec.has_batch() && job.submitted_unix_ms() == 0) return "batch scripts";
+  if (ready.array.indices_size() > 0 && job.array() == 0) return "job arrays";
+  const v1::QueueOptions& queue = ready.spec.queue();
+  const bool waits = queue.held() || queue.begin_unix_ms() != 0 || queue.dependencies_size() > 0;
+  if (waits && !job.has_queue()) return "jobs that are held, begin later or depend on others";
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobStatus> SubmitJob(ControlClient& client, const ReadyJob& ready) {
+  v1::JobSpec spec = ready.spec;
   spec.mutable_logs()->set_dir(
       (std::filesystem::path(spec.working_dir()) / spec.logs().dir()).lexically_normal().string());
   ASSIGN_OR_RETURN(const agent::UserEntry user, agent::ThisUser());
-  ASSIGN_OR_RETURN(v1::JobStatus job, client.Submit(spec, user.name));
-  if (!spec.has_batch() || job.submitted_unix_ms() != 0) return job;
-  // It would run the script once on each node.
+  ASSIGN_OR_RETURN(v1::JobStatus job, client.Submit(spec, user.name, "", ready.array));
+  const std::string unknown = NotUnderstood(ready, job);
+  if (unknown.empty()) return job;
+  // It would run the script once on each node, or the job too early.
   const absl::Status cancelled =
-      client.Cancel(job.name(), "the server cannot run batch scripts").status();
+      client.Cancel(job.name(), absl::StrCat("the server knows no ", unknown)).status();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the server runs an earlier version of Cadre, which knows no batch scripts: upgrade it",
+      "the server runs an earlier version of Cadre, which knows no ", unknown, ": upgrade it",
       cancelled.ok() ? "" : absl::StrCat("; and cancel the job: ", cancelled.message())));
 }
 
-std::string JobSizeText(const v1::JobSpec& spec) {
+std::string JobSizeText(const ReadyJob& ready) {
+  const v1::JobSpec& spec = ready.spec;
   const v1::NodeRange& nodes = spec.nodes();
   std::string text = nodes.min() == nodes.max() ? "" : absl::StrCat(nodes.min(), " to ");
   absl::StrAppend(&text, Count(nodes.max(), "node"));
-  if (spec.workers_per_node().kind() != v1::WorkersPerNode::COUNT) return text;
-  return absl::StrCat(text, " with ", Count(spec.workers_per_node().count(), "task"),
-                      nodes.max() == 1 ? "" : " on each");
+  if (spec.workers_per_node().kind() == v1::WorkersPerNode::COUNT) {
+    absl::StrAppend(&text, " with ", Count(spec.workers_per_node().count(), "task"),
+                    nodes.max() == 1 ? "" : " on each");
+  }
+  const int elements = ready.array.indices_size();
+  return elements == 0 ? text : absl::StrCat(text, " for each of ", Count(elements, "element"));
 }
 
 int AwaitEnd(ControlClient& client, const v1::JobStatus& job,
@@ -146,6 +170,19 @@ int AwaitEnd(ControlClient& client, const v1::JobStatus& job,
     absl::SleepFor(interval == kFirstFollowInterval ? interval : kAwaitInterval);
   };
   return FollowLogs(LogsOf(client), what);
+}
+
+int AwaitAll(ControlClient& client, const v1::JobStatus& first,
+             const std::function<int(const v1::JobStatus&)>& on_end) {
+  if (first.array() == 0) return AwaitEnd(client, first, on_end);
+  const absl::StatusOr<std::vector<v1::JobStatus>> jobs = client.List();
+  if (!jobs.ok()) return Fail(ControlExit(jobs.status()), jobs.status().message());
+  int status = 0;
+  for (const v1::JobStatus& job : *jobs) {
+    const bool element = job.array() == first.array() && job.step_of() == 0;
+    if (element) status = std::max(status, AwaitEnd(client, job, on_end));
+  }
+  return status;
 }
 
 }  // namespace cadre::launcher

@@ -13,6 +13,7 @@
 #include "launcher/slurm/option_parser.h"
 #include "launcher/slurm/sbatch_job.h"
 #include "launcher/slurm/sbatch_options.h"
+#include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/spec.pb.h"
 
@@ -38,6 +39,8 @@ absl::StatusOr<Submitter> ThisSubmitter();
 struct ReadyJob {
   v1::JobSpec spec;
   SbatchOptions options;
+  // Without indices it is one job.
+  v1::ArrayElements array;
 };
 
 // The job of a script with its "#SBATCH" lines, the SBATCH_* variables of this process and the
@@ -45,19 +48,26 @@ struct ReadyJob {
 absl::StatusOr<ReadyJob> MakeReady(const BatchSource& source, const std::string& file,
                                    const std::vector<GivenOption>& command_line);
 
-// Submits the job as this process's user, with an absolute log directory. FAILED_PRECONDITION: it
-// is a batch job, and the server is of an earlier version that has none.
-absl::StatusOr<v1::JobStatus> SubmitJob(ControlClient& client, v1::JobSpec spec);
+// Submits the job as this process's user, with an absolute log directory. Returns the status of the
+// job, or of an array's first element. FAILED_PRECONDITION: it is a batch job or an array, or has
+// to wait for something, and the server is of an earlier version that does not know this.
+absl::StatusOr<v1::JobStatus> SubmitJob(ControlClient& client, const ReadyJob& ready);
 
 // Whether a server would refuse the job because of what it asks for.
 absl::Status CheckJob(const v1::JobSpec& spec);
 
-// "2 nodes with 4 tasks on each": for --test-only.
-std::string JobSizeText(const v1::JobSpec& spec);
+// "2 nodes with 4 tasks on each", of an array followed by "for each of 10 elements": for
+// --test-only.
+std::string JobSizeText(const ReadyJob& ready);
 
 // Waits until the job ends, and returns what `on_end` makes of its verdict, or the status of a
 // command that could not ask the server any more, which was said.
 int AwaitEnd(ControlClient& client, const v1::JobStatus& job,
+             const std::function<int(const v1::JobStatus&)>& on_end);
+
+// The same for all elements of the array, if the job is the first element of one. Returns the
+// largest of the statuses.
+int AwaitAll(ControlClient& client, const v1::JobStatus& first,
              const std::function<int(const v1::JobStatus&)>& on_end);
 
 }  // namespace cadre::launcher

@@ -72,19 +72,23 @@ TEST(MakeReadyTest, OptionsOfTheScriptAndOfTheCommandLine) {
 }
 
 TEST(JobSizeTextTest, NodesAndTasks) {
-  v1::JobSpec spec;
+  ReadyJob job;
+  v1::JobSpec& spec = job.spec;
   spec.mutable_nodes()->set_min(2);
   spec.mutable_nodes()->set_max(2);
   spec.mutable_workers_per_node()->set_kind(v1::WorkersPerNode::COUNT);
   spec.mutable_workers_per_node()->set_count(4);
-  EXPECT_EQ(JobSizeText(spec), "2 nodes with 4 tasks on each");
+  EXPECT_EQ(JobSizeText(job), "2 nodes with 4 tasks on each");
   spec.mutable_nodes()->set_max(3);
-  EXPECT_EQ(JobSizeText(spec), "2 to 3 nodes with 4 tasks on each");
+  EXPECT_EQ(JobSizeText(job), "2 to 3 nodes with 4 tasks on each");
   spec.mutable_nodes()->set_min(1);
   spec.mutable_nodes()->set_max(1);
-  EXPECT_EQ(JobSizeText(spec), "1 node with 4 tasks");
+  EXPECT_EQ(JobSizeText(job), "1 node with 4 tasks");
   spec.mutable_workers_per_node()->set_kind(v1::WorkersPerNode::GPU);
-  EXPECT_EQ(JobSizeText(spec), "1 node");
+  EXPECT_EQ(JobSizeText(job), "1 node");
+  job.array.add_indices(0);
+  job.array.add_indices(7);
+  EXPECT_EQ(JobSizeText(job), "1 node for each of 2 elements");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/attach/control_client.h"
+#include "launcher/commands/change_jobs.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/scripts.h"
 
@@ -90,7 +91,7 @@ absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<
 
 absl::StatusOr<JobSource> OpenJob(const Parsed& parsed, const Settings& settings) {
   absl::StatusOr<JobSource> source =
-      JobSource::Open(settings, parsed.rest.empty() ? "" : parsed.rest[0]);
+      JobSource::Open(settings, parsed.rest.empty() ? "" : SingleJob(parsed.rest[0], settings));
   if (source.ok() && !source->chosen().empty()) Notice(source->chosen());
   return source;
 }
@@ -132,6 +133,13 @@ constexpr Entry kCommands[] = {
     {"timeline", TimelineCommand},
     {"dashboard", DashboardCommand},
     {"cancel", CancelCommand},
+    {"hold", HoldCommand},
+    {"release", ReleaseCommand},
+    {"requeue", RequeueCommand},
+    {"update", UpdateCommand},
+    {"signal", SignalCommand},
+    {"history", HistoryCommand},
+    {"usage", UsageCommand},
     {"nodes", NodesCommand},
     {"drain", DrainCommand},
     {"undrain", UndrainCommand},

@@ -292,6 +292,35 @@ absl::StatusOr<v1::JobStatus> JobSource::Cancel(const std::string& reason) {
   return launcher_->Cancel(job_, reason);
 }
 
+absl::Status JobSource::NotSubmittedError(const std::string& instead) const {
+  if (!launcher_.has_value()) return NotRunningError();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job_,
+                   " was started by 'cadre run' on this machine, and no server has it: ", instead));
+}
+
+absl::StatusOr<v1::JobStatus> JobSource::Requeue(const std::string& reason, bool hold) {
+  if (server_ == nullptr) {
+    return NotSubmittedError("it cannot be put into a queue; 'cadre cancel' stops it");
+  }
+  absl::StatusOr<v1::JobStatus> status = server_->Requeue(asked_, reason, hold);
+  return absl::IsNotFound(status.status()) ? WithSuggestion(status.status()) : status;
+}
+
+absl::StatusOr<v1::JobStatus> JobSource::Update(const v1::JobUpdate& update) {
+  if (server_ == nullptr) return NotSubmittedError("it is in no queue, and cannot be changed");
+  absl::StatusOr<v1::JobStatus> status = server_->Update(asked_, update);
+  return absl::IsNotFound(status.status()) ? WithSuggestion(status.status()) : status;
+}
+
+absl::StatusOr<v1::JobStatus> JobSource::Signal(int signal, v1::SignalJobRequest::Target target) {
+  if (server_ == nullptr) {
+    return NotSubmittedError("send the signal to its processes with kill(1)");
+  }
+  absl::StatusOr<v1::JobStatus> status = server_->Signal(asked_, signal, target);
+  return absl::IsNotFound(status.status()) ? WithSuggestion(status.status()) : status;
+}
+
 absl::Status JobSource::WithSuggestion(const absl::Status& not_found) const {
   std::vector<KnownJob> all = JobsOfServer(*server_);
   SortNewestFirst(&all);

@@ -18,6 +18,7 @@
 #include "launcher/flags/settings.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 
@@ -54,6 +55,11 @@ class JobSource {
   absl::StatusOr<v1::JobStatus> Get();
   // FAILED_PRECONDITION: the job has ended.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reason);
+  // As ControlClient has them. FAILED_PRECONDITION also: the job is one of `cadre run`, which is in
+  // no queue.
+  absl::StatusOr<v1::JobStatus> Requeue(const std::string& reason, bool hold);
+  absl::StatusOr<v1::JobStatus> Update(const v1::JobUpdate& update);
+  absl::StatusOr<v1::JobStatus> Signal(int signal, v1::SignalJobRequest::Target target);
   // The request need not name the job: it is this one.
   absl::StatusOr<v1::GetStacksReply> GetStacks(v1::GetStacksRequest request);
   absl::StatusOr<v1::ReadLogReply> ReadLog(v1::ReadLogRequest request);
@@ -74,6 +80,8 @@ class JobSource {
   absl::Status UseFiles(const Settings& settings);
   absl::StatusOr<v1::JobStatus> AskServer();
   absl::Status NotRunningError() const;
+  // Of a job of `cadre run` on this machine.
+  absl::Status NotSubmittedError(const std::string& instead) const;
   // The run whose output is requested.
   PastRun RunOf(const v1::ReadLogRequest& request) const;
   absl::Status WithSuggestion(const absl::Status& not_found) const;

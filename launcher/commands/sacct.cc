@@ -1,12 +1,20 @@
 // sacct: jobs and steps of a cluster, also those that have ended.
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/time/time.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_client.h"
+#include "launcher/slurm/accounted_job.h"
 #include "launcher/slurm/sacct_text.h"
+#include "proto/accounting.pb.h"
 
 namespace cadre::launcher {
 namespace {
@@ -15,6 +23,44 @@ namespace {
 bool ShowsNodes(const SacctOptions& options) {
   const std::string format = absl::AsciiStrToLower(options.format);
   return options.json || absl::StrContains(format, "node") || absl::StrContains(format, "tres");
+}
+
+// Adds to the jobs of the server's state those that only its accounting still has.
+void AddHistory(ControlClient& client, const SacctOptions& options,
+                std::vector<v1::JobStatus>* jobs) {
+  v1::HistoryRequest request;
+  request.set_steps(!options.allocations_only);
+  for (const std::string& user : options.selection.users) request.add_users(user);
+  if (options.from != absl::InfinitePast()) {
+    request.set_since_unix_ms(absl::ToUnixMillis(options.from));
+  }
+  if (options.until != absl::InfiniteFuture()) {
+    request.set_until_unix_ms(absl::ToUnixMillis(options.until));
+  }
+  std::set<uint64_t> ids = IdsIn(options.selection.ids);
+  if (!ids.empty()) {
+    // Clients ask again and again for jobs that run.
+    ids = UnknownIds(ids, *jobs);
+    if (ids.empty()) return;
+  }
+  for (const uint64_t id : ids) request.add_ids(id);
+  absl::StatusOr<v1::HistoryReply> history = client.History(request);
+  if (history.ok() && !ids.empty()) {
+    // The steps of an array's elements are known by the elements' own ids.
+    request.clear_ids();
+    for (const v1::AccountedJob& job : history->jobs()) {
+      if (job.array() != 0 && job.batch()) request.add_ids(job.id());
+    }
+    AddAccounted({history->jobs().begin(), history->jobs().end()}, jobs);
+    if (request.ids_size() == 0 || options.allocations_only) return;
+    history = client.History(request);
+  }
+  // A server that keeps no accounting shows what it still knows, and so does one of an earlier
+  // version.
+  const bool has_none =
+      absl::IsFailedPrecondition(history.status()) || absl::IsUnimplemented(history.status());
+  if (!history.ok() && !has_none) Notice(history.status().message());
+  if (history.ok()) AddAccounted({history->jobs().begin(), history->jobs().end()}, jobs);
 }
 
 int Run(const Parsed& parsed) {
@@ -36,8 +82,9 @@ int Run(const Parsed& parsed) {
   if (ShowsNodes(*options)) {
     const absl::Status loaded = LoadEndedJobs(**client, chosen, &*jobs);
     if (!loaded.ok()) return FailAsSlurm(loaded.message());
-    chosen = ChooseForSacct(jobs->Records(), *options, at.now);
   }
+  AddHistory(**client, *options, &jobs->jobs);
+  chosen = ChooseForSacct(jobs->Records(), *options, at.now);
   const absl::StatusOr<std::string> text = SacctText(chosen, *options, at);
   return text.ok() ? Print(*text) : Fail(1, text.status().message());
 }

@@ -84,7 +84,7 @@ int Submit(const ReadyJob& ready) {
   const SbatchOptions& options = ready.options;
   const auto client = ConnectToServer();
   if (!client.ok()) return FailAsSlurm(client.status().message());
-  const absl::StatusOr<v1::JobStatus> job = SubmitJob(**client, ready.spec);
+  const absl::StatusOr<v1::JobStatus> job = SubmitJob(**client, ready);
   if (!job.ok()) {
     return FailAsSlurm(absl::StrCat("Batch job submission failed: ", job.status().message()));
   }
@@ -95,7 +95,7 @@ int Submit(const ReadyJob& ready) {
     printed = Print(absl::StrCat("Submitted batch job ", job->submission(), "\n"));
   }
   if (printed != 0 || !options.Has("wait")) return printed;
-  return AwaitEnd(**client, *job, StatusOf);
+  return AwaitAll(**client, *job, StatusOf);
 }
 
 int Run(const Parsed& arguments) {
@@ -112,7 +112,7 @@ int Run(const Parsed& arguments) {
     for (const std::string& notice : ready->options.notices) Notice(notice);
   }
   if (!ready->options.Has("test-only")) return Submit(*ready);
-  Notice(absl::StrCat("Job ", ready->spec.name(), " to start on ", JobSizeText(ready->spec),
+  Notice(absl::StrCat("Job ", ready->spec.name(), " to start on ", JobSizeText(*ready),
                       " when they are free; nothing was submitted"));
   return 0;
 }

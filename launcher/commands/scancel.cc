@@ -1,4 +1,5 @@
 // scancel: cancels jobs and steps of a cluster.
+#include <signal.h>
 #include <stdio.h>
 
 #include <string>
@@ -9,6 +10,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_client.h"
 #include "launcher/slurm/scancel_options.h"
+#include "proto/control.pb.h"
 
 namespace cadre::launcher {
 namespace {
@@ -23,18 +25,31 @@ bool Confirmed(const JobRecord& job) {
   return fgets(line, sizeof(line), stdin) != nullptr && (line[0] == 'y' || line[0] == 'Y');
 }
 
-// Returns false, after a line on standard error, if the job could not be cancelled.
-bool Cancel(ControlClient& client, const JobRecord& job, bool verbose) {
-  if (verbose) {
-    Notice(absl::StrCat("Terminating ", job.step.has_value() ? "step " : "job ", job.Id()));
+v1::SignalJobRequest::Target TargetOf(const ScancelOptions& options) {
+  if (options.to_all) return v1::SignalJobRequest::ALL;
+  return options.to_script ? v1::SignalJobRequest::SCRIPT : v1::SignalJobRequest::STEPS;
+}
+
+// Returns false, after a line on standard error, if the job could not be cancelled, or did not get
+// its signal.
+bool Cancel(ControlClient& client, const JobRecord& job, const ScancelOptions& options) {
+  const char* const kind = job.step.has_value() ? "step " : "";
+  const std::string id = absl::StrCat(job.server_id);
+  const bool cancels = options.Cancels();
+  if (options.verbose) {
+    Notice(absl::StrCat(cancels ? "Terminating " : "Signal ",
+                        cancels ? "" : absl::StrCat(options.signal, " to "),
+                        job.step.has_value() ? kind : "job ", job.Id()));
   }
-  const auto cancelled = client.Cancel(absl::StrCat(job.server_id), "scancel");
-  // It may have ended meanwhile.
-  if (cancelled.ok() || absl::IsFailedPrecondition(cancelled.status())) return true;
-  FailAsSlurm(absl::StrCat(
-      "Kill job error on job ", job.step.has_value() ? "step " : "", "id ", job.Id(), ": ",
-      absl::IsPermissionDenied(cancelled.status()) ? "Access/permission denied"
-                                                   : cancelled.status().message()));
+  const auto done = cancels ? client.Cancel(id, "scancel", options.signal == SIGKILL)
+                            : client.Signal(id, options.signal, TargetOf(options));
+  // It may have ended meanwhile. Nothing of a job that waits gets a signal.
+  if (done.ok() || (absl::IsFailedPrecondition(done.status()) && (cancels || options.quiet))) {
+    return true;
+  }
+  FailAsSlurm(absl::StrCat("Kill job error on job ", kind, "id ", job.Id(), ": ",
+                           absl::IsPermissionDenied(done.status()) ? "Access/permission denied"
+                                                                   : done.status().message()));
   return false;
 }
 
@@ -57,7 +72,7 @@ int Run(const Parsed& parsed) {
   }
   for (const JobRecord& job : chosen.records) {
     if (options->interactive && !Confirmed(job)) continue;
-    if (!Cancel(**client, job, options->verbose)) status = 1;
+    if (!Cancel(**client, job, *options)) status = 1;
   }
   return status;
 }

@@ -1,4 +1,4 @@
-// scontrol: lists of hosts, and what a cluster has.
+// scontrol: lists of hosts, what a cluster has, and changes of jobs.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/host_ranges.h"
+#include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_client.h"
+#include "launcher/slurm/job_change.h"
 #include "launcher/slurm/scontrol_text.h"
 
 namespace cadre::launcher {
@@ -40,14 +45,85 @@ int ShowHostNames(std::string list) {
 std::vector<JobRecord> Wanted(const std::vector<JobRecord>& records,
                               const ScontrolRequest& request) {
   const bool steps = request.what == What::kSteps;
+  const auto ids = ParseWantedIds(request.which);
   std::vector<JobRecord> wanted;
+  if (!ids.ok()) return wanted;
+  JobSelection selection;
+  for (const WantedId& id : *ids) selection.ids.insert(id.Text());
   for (const JobRecord& record : records) {
-    const bool fits = request.which.empty() || (steps ? request.which == absl::StrCat(record.id) ||
-                                                            request.which == record.Id()
-                                                      : request.which == absl::StrCat(record.id));
-    if (fits && record.step.has_value() == steps) wanted.push_back(record);
+    if (record.step.has_value() == steps && selection.Selects(record)) wanted.push_back(record);
   }
   return wanted;
+}
+
+// --- commands that change jobs ---
+
+// The jobs that are meant. Of an array those of its elements that the command can be for.
+std::vector<JobRecord> Meant(const std::vector<JobRecord>& records, const ScontrolRequest& request,
+                             bool* unknown) {
+  const bool of_queue = request.what == What::kHold || request.what == What::kRelease;
+  std::vector<JobRecord> all;
+  const auto add = [&](const std::vector<JobRecord>& found) {
+    for (const JobRecord& record : found) {
+      const bool left_out = record.HasEnded() || (of_queue && !record.IsPending());
+      // About a single one the server says why not.
+      if (found.size() == 1 || !left_out) all.push_back(record);
+    }
+  };
+  for (const WantedId& id : request.ids) {
+    std::vector<JobRecord> found;
+    for (const JobRecord& record : records) {
+      if (!record.step.has_value() && id.MeansJobOf(record)) found.push_back(record);
+    }
+    if (found.empty()) {
+      *unknown = true;
+      FailAsSlurm(absl::StrCat("Invalid job id specified for job ", id.Text()));
+    }
+    add(found);
+  }
+  // A name means the jobs of that name that have not ended, unless an id says which.
+  if (!request.ids.empty() || request.names.empty()) return all;
+  JobSelection selection;
+  selection.names = request.names;
+  std::vector<JobRecord> found;
+  for (const JobRecord& record : records) {
+    const bool live = !record.step.has_value() && !record.HasEnded();
+    if (live && selection.Selects(record)) found.push_back(record);
+  }
+  if (found.empty()) {
+    *unknown = true;
+    FailAsSlurm("no job of that name waits or runs");
+  }
+  add(found);
+  return all;
+}
+
+absl::Status ChangeJob(ControlClient& client, const std::string& id,
+                       const ScontrolRequest& request) {
+  if (request.what == What::kRequeue || request.what == What::kRequeueHold) {
+    return client.Requeue(id, "scontrol requeue", request.what == What::kRequeueHold).status();
+  }
+  JobChange change = request.change;
+  if (request.what == What::kHold) change.held = true;
+  if (request.what == What::kRelease) change.held = false;
+  ASSIGN_OR_RETURN(const v1::JobStatus job, client.Get(id));
+  ASSIGN_OR_RETURN(const v1::JobUpdate update, UpdateOf(change, job));
+  return client.Update(id, update).status();
+}
+
+int ChangeJobs(ControlClient& client, const ScontrolRequest& request) {
+  const absl::StatusOr<ServerJobs> jobs = LoadJobs(client);
+  if (!jobs.ok()) return FailAsSlurm(jobs.status().message());
+  bool failed = false;
+  for (const JobRecord& record : Meant(jobs->Records(), request, &failed)) {
+    const absl::Status changed = ChangeJob(client, absl::StrCat(record.server_id), request);
+    if (changed.ok()) continue;
+    failed = true;
+    FailAsSlurm(absl::StrCat(
+        "job ", record.Id(), ": ",
+        absl::IsPermissionDenied(changed) ? "Access/permission denied" : changed.message()));
+  }
+  return failed ? 1 : 0;
 }
 
 int ShowJobs(ControlClient& client, const ScontrolRequest& request) {
@@ -67,6 +143,7 @@ int ShowJobs(ControlClient& client, const ScontrolRequest& request) {
     options.json = true;
     options.selection.states = {"all"};
     options.steps = request.what == What::kSteps;
+    options.array_elements = true;
     return PrintText(SqueueText(records, options, at));
   }
   std::string text;
@@ -112,7 +189,8 @@ int ShowPartition(const std::vector<NodeRecord>& nodes, const ScontrolRequest& r
 }
 
 int Run(const Parsed& parsed) {
-  const absl::StatusOr<ScontrolRequest> request = ReadScontrol(parsed.rest);
+  const absl::StatusOr<ScontrolRequest> request =
+      ReadScontrol(parsed.rest, absl::Now(), absl::LocalTimeZone());
   if (!request.ok()) return Fail(1, request.status().message());
   switch (request->what) {
     case What::kHelp:
@@ -132,6 +210,9 @@ int Run(const Parsed& parsed) {
   if (request->what == What::kJobs || request->what == What::kSteps) {
     return ShowJobs(**client, *request);
   }
+  if (request->what != What::kNodes && request->what != What::kPartitions) {
+    return ChangeJobs(**client, *request);
+  }
   const absl::StatusOr<v1::ListNodesReply> reply = (*client)->Nodes();
   if (!reply.ok()) return FailAsSlurm(reply.status().message());
   const std::vector<NodeRecord> nodes = NodesOf(*reply);
@@ -144,7 +225,7 @@ int Run(const Parsed& parsed) {
 Command ScontrolCommand() {
   Command command;
   command.name = "scontrol";
-  command.summary = "Show hosts, jobs and nodes, as Slurm's scontrol does.";
+  command.summary = "Show hosts, jobs and nodes, and change jobs, as Slurm's scontrol does.";
   command.own_syntax = true;
   command.run = Run;
   return command;

@@ -6,6 +6,9 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +29,8 @@
 #include "launcher/environment/signals.h"
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
+#include "proto/accounting.pb.h"
+#include "rendezvous/accounting/accounting.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/service/listening.h"
 #include "rendezvous/service/replica.h"
@@ -53,7 +58,11 @@ std::vector<Flag> Flags() {
       {"insecure", "", "Serve clear text as well, also off loopback."},
       {"http", "HOST[:PORT]", "Serve the dashboard and metrics there [not served; port 29480]."},
       {"log-dir", "DIR",
-       "The jobs' log directory, if this machine has it, so that the dashboard shows output."}};
+       "The jobs' log directory, if this machine has it, so that the dashboard shows output."},
+      {"accounting", "FILE",
+       "Keep ended jobs in this file, or 'none' [accounting.sqlite in the state directory; with "
+       "--etcd none]."},
+      {"keep-accounting", "DURATION", "How long ended jobs are kept there [8760h]."}};
 }
 
 absl::StatusOr<std::string> StateDir(const Settings& settings, int port) {
@@ -85,9 +94,30 @@ struct ServerSetup {
   std::string state_dir;
   std::optional<log::EtcdOptions> etcd;
   std::optional<web::DashboardOptions> http;
+  // Its path is empty if no accounting is kept.
+  accounting::AccountingOptions accounting;
   // --insecure was given: network traffic may be in clear text.
   bool insecure = false;
 };
+
+// `state_dir`: where the state is; empty with etcd.
+absl::StatusOr<accounting::AccountingOptions> ReadAccounting(const Settings& settings,
+                                                             const std::string& state_dir) {
+  accounting::AccountingOptions options;
+  const bool has_dir = !state_dir.empty() && state_dir != kNoStateDir;
+  options.path = settings.GetOr(
+      "accounting", has_dir ? absl::StrCat(state_dir, "/accounting.sqlite") : kNoStateDir);
+  if (options.path == kNoStateDir) options.path.clear();
+  const std::string keep = settings.GetOr("keep-accounting", "");
+  if (keep.empty()) return options;
+  const absl::StatusOr<absl::Duration> duration = ParseDuration(keep);
+  if (!duration.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--keep-accounting: ", duration.status().message()));
+  }
+  options.keep = *duration;
+  return options;
+}
 
 absl::StatusOr<ServerSetup> Read(const Settings& settings) {
   const Interruptible wait;
@@ -129,13 +159,17 @@ absl::StatusOr<ServerSetup> Read(const Settings& settings) {
     setup.http->log_dir = settings.GetOr("log-dir", "");
   }
   ASSIGN_OR_RETURN(setup.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));
-  if (setup.etcd.has_value()) return setup;
-  ASSIGN_OR_RETURN(setup.state_dir, StateDir(settings, setup.listen.port));
+  if (!setup.etcd.has_value()) {
+    ASSIGN_OR_RETURN(setup.state_dir, StateDir(settings, setup.listen.port));
+  }
+  ASSIGN_OR_RETURN(setup.accounting, ReadAccounting(settings, setup.state_dir));
   return setup;
 }
 
-// Destroyed in reverse order: dashboard and server first, the core last.
+// Destroyed in reverse order: dashboard and server first, then the core, and the accounting, which
+// takes the jobs that end until then, last.
 struct RunningServer {
+  std::shared_ptr<accounting::Accounting> accounting;
   std::unique_ptr<host::CoreThread> core;
   std::unique_ptr<service::Server> server;
   std::unique_ptr<service::Replica> replica;
@@ -143,6 +177,26 @@ struct RunningServer {
   // Where the state is, for the log.
   std::string state;
 };
+
+// Starts the accounting, if one is kept. Returns the options of the server, which answers from it.
+service::ServerOptions StartAccounting(const ServerSetup& setup, const host::LogFunction& log,
+                                       RunningServer* running) {
+  service::ServerOptions listen = setup.listen;
+  if (setup.accounting.path.empty()) return listen;
+  accounting::AccountingOptions options = setup.accounting;
+  options.log = log;
+  running->accounting = std::make_shared<accounting::Accounting>(std::move(options));
+  listen.accounting = running->accounting;
+  return listen;
+}
+
+host::AccountFunction AccountIn(const std::shared_ptr<accounting::Accounting>& accounting) {
+  if (accounting == nullptr) return nullptr;
+  return [accounting](std::vector<v1::AccountedJob> ended, bool at_start) {
+    if (at_start) return accounting->AddAtStart(std::move(ended));
+    accounting->Add(std::move(ended));
+  };
+}
 
 absl::Status StartSingleServer(const ServerSetup& setup, const host::LogFunction& log,
                                RunningServer* running) {
@@ -152,22 +206,26 @@ absl::Status StartSingleServer(const ServerSetup& setup, const host::LogFunction
                        ? ", keeping no state"
                        : absl::StrCat(", state in ", setup.state_dir, " (",
                                       Count(state.records.size(), "record"), ")");
-  running->core = std::make_unique<host::CoreThread>(config, log, std::move(state));
-  ASSIGN_OR_RETURN(running->server, service::Server::Start(setup.listen, *running->core));
+  // The directory is there, and this server's alone, now that the state is open.
+  const service::ServerOptions listen = StartAccounting(setup, log, running);
+  running->core = std::make_unique<host::CoreThread>(config, log, std::move(state),
+                                                     AccountIn(running->accounting));
+  ASSIGN_OR_RETURN(running->server, service::Server::Start(listen, *running->core));
   return absl::OkStatus();
 }
 
 absl::Status StartReplica(const ServerSetup& setup, const host::LogFunction& log,
                           RunningServer* running) {
   running->state = absl::StrCat(", state in etcd under ", setup.etcd->prefix);
-  ASSIGN_OR_RETURN(running->server,
-                   service::Server::Start(setup.listen, std::shared_ptr<host::CoreThread>()));
+  ASSIGN_OR_RETURN(running->server, service::Server::Start(StartAccounting(setup, log, running),
+                                                           std::shared_ptr<host::CoreThread>()));
   service::ReplicaOptions replica;
   replica.etcd = *setup.etcd;
   const bool anywhere = setup.listen.host == "0.0.0.0" || setup.listen.host == "::";
   replica.address = service::HostPort(anywhere ? HostName() : setup.host, running->server->port());
   replica.core = host::NewCoreConfig();
   replica.log = log;
+  replica.account = AccountIn(running->accounting);
   replica.wrap = WrapLog;
   ASSIGN_OR_RETURN(running->replica, service::Replica::Start(replica, *running->server));
   return absl::OkStatus();

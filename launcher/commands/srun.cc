@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -33,6 +33,7 @@
 #include "launcher/slurm/srun_options.h"
 #include "launcher/slurm/srun_text.h"
 #include "launcher/spec/job_spec.h"
+#include "proto/control.pb.h"
 
 namespace cadre::launcher {
 namespace {
@@ -59,20 +60,21 @@ int FailSrun(absl::string_view text) { return Fail(ErrorStatus(), absl::StrCat("
 // Written by the handler, read by the thread that follows the step.
 std::atomic<int> interrupts{0};
 std::atomic<bool> terminated{false};
-// A signal that Slurm would pass on to the tasks; 0: none.
-std::atomic<int> not_passed_on{0};
+// How many times each signal was caught that is passed on to the tasks.
+std::atomic<int> to_pass_on[NSIG];
 // Before the step is submitted a signal ends srun.
 std::atomic<bool> submitted{false};
 int wake_pipe[2] = {-1, -1};
 
 void OnSignal(int signal) {
+  if (!submitted && signal == SIGCONT) return;
   if (!submitted) _exit(kExitSignalBase + signal);
   if (signal == SIGINT) {
     ++interrupts;
-  } else if (signal == SIGUSR1 || signal == SIGUSR2) {
-    not_passed_on = signal;
-  } else {
+  } else if (signal == SIGTERM || signal == SIGQUIT) {
     terminated = true;
+  } else {
+    ++to_pass_on[signal];
   }
   const int error = errno;
   // The pipe may be full, and then it wakes its reader anyway.
@@ -84,7 +86,7 @@ void HandleSignals() {
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
   struct sigaction action = {};
   action.sa_handler = OnSignal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGCONT}) {
     struct sigaction before = {};
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     sigaction(signal, &action, nullptr);
@@ -162,8 +164,9 @@ class StepFollower {
 
   void TakeSignals() {
     if (terminated.exchange(false)) Cancel("srun was ended by a signal");
-    if (const int signal = not_passed_on.exchange(0); signal != 0) {
-      Notice(absl::StrCat("error: signal ", strsignal(signal), " is not passed on to the tasks"));
+    for (int signal = 1; signal < NSIG; ++signal) {
+      // As for a process, several at the same time are one.
+      if (to_pass_on[signal].exchange(0) != 0) PassOn(signal);
     }
     while (seen_interrupts_ < interrupts) {
       ++seen_interrupts_;
@@ -184,6 +187,15 @@ class StepFollower {
     interrupted_ = now;
     Notice("interrupt (one more within 1 sec to abort)");
     Notice(RunningText(job_));
+  }
+
+  void PassOn(int signal) {
+    if (job_.has_verdict()) return;
+    if (request_.verbose) Notice(absl::StrCat("sending ", SignalText(signal), " to the tasks"));
+    const absl::Status sent = client_.Signal(name_, signal, v1::SignalJobRequest::STEPS).status();
+    // Its tasks may have ended, or not have begun.
+    if (sent.ok() || absl::IsFailedPrecondition(sent)) return;
+    Notice(absl::StrCat("error: cannot send the tasks ", SignalText(signal), ": ", sent.message()));
   }
 
   void Cancel(const std::string& reason) {

@@ -446,7 +446,8 @@ int RunWhy(const Parsed& parsed) {
   const bool color = ShowsColor();
   text = EscapeControl(text);
   if (color && job->has_verdict()) text = Headline(job->verdict(), text);
-  text = absl::StrCat(text, "\n", shows_nothing ? WhereTheyAre(*source) : "", AvoidedText(*job));
+  text = absl::StrCat(text, "\n", QueueText(*job, absl::Now(), absl::LocalTimeZone()),
+                      shows_nothing ? WhereTheyAre(*source) : "", AvoidedText(*job));
   if (job->has_verdict()) {
     VerdictStyle style;
     style.log_dir = source->log_dir();

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/batch_jobs.h"
+#include "launcher/commands/change_jobs.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/logs.h"
 #include "launcher/commands/run_checks.h"
@@ -104,8 +105,12 @@ void PrintAtInterrupt(absl::string_view text) {
 std::string SubmittedText(const v1::JobStatus& job) {
   const bool renamed = !job.submitted_name().empty();
   std::string text = absl::StrCat("submitted ", renamed ? job.submitted_name() : job.name());
-  if (job.submission() != 0) absl::StrAppend(&text, " as job ", job.submission());
-  if (renamed) absl::StrAppend(&text, " (", job.name(), ")");
+  if (job.array() != 0) {
+    absl::StrAppend(&text, " as array ", job.array(), " of ", Count(job.array_size(), "element"));
+  } else if (job.submission() != 0) {
+    absl::StrAppend(&text, " as job ", job.submission());
+  }
+  if (renamed && job.array() == 0) absl::StrAppend(&text, " (", job.name(), ")");
   if (!job.waiting_for().empty()) absl::StrAppend(&text, "; it waits for ", job.waiting_for());
   return EscapeControl(text) + "\n";
 }
@@ -176,6 +181,7 @@ absl::StatusOr<ReadyJob> OfProgram(const SubmitLine& line) {
   ASSIGN_OR_RETURN(job.options, CombineSbatchOptions({}, {}, line.sbatch));
   ASSIGN_OR_RETURN(const Submitter submitter, ThisSubmitter());
   ASSIGN_OR_RETURN(job.spec, MakeProgramJob(line.rest, submitter, job.options));
+  ASSIGN_OR_RETURN(job.array, ArrayOf(job.options));
   return job;
 }
 
@@ -194,7 +200,11 @@ absl::StatusOr<ReadyJob> OfFile(const SubmitLine& line, const Source& source) {
   }
   job.spec = *std::move(spec);
   ASSIGN_OR_RETURN(job.options, CombineSbatchOptions({}, {}, line.sbatch));
-  RETURN_IF_ERROR(ChangeJob(source.name, job.options, job.spec));
+  if (!job.options.given.empty()) {
+    ASSIGN_OR_RETURN(const Submitter submitter, ThisSubmitter());
+    RETURN_IF_ERROR(ChangeJob(source.name, submitter, job.options, job.spec));
+    ASSIGN_OR_RETURN(job.array, ArrayOf(job.options));
+  }
   if (job.spec.name().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.name, ": a job that is submitted needs a name"));
@@ -241,11 +251,16 @@ struct Report {
 
 int SubmitAndReport(const Settings& settings, const ReadyJob& ready, const Report& report) {
   const std::string& name = ready.spec.name();
+  if (report.follow && ready.array.indices_size() > 0) {
+    return Fail(kExitUsage,
+                "--follow shows one job; leave it out with --array, and follow an "
+                "element with 'cadre logs ID --follow'");
+  }
   const auto client = ControlClient::Connect(settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
   PrintAtInterrupt(absl::StrCat("job ", name, " may have been submitted; 'cadre status ", name,
                                 "' shows whether it was"));
-  const absl::StatusOr<v1::JobStatus> job = SubmitJob(**client, ready.spec);
+  const absl::StatusOr<v1::JobStatus> job = SubmitJob(**client, ready);
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   const bool id_alone = ready.options.Has("parsable");
   const bool quiet = ready.options.Has("quiet") && !report.json && !id_alone;
@@ -259,7 +274,7 @@ int SubmitAndReport(const Settings& settings, const ReadyJob& ready, const Repor
                                 " --follow' shows it again, 'cadre cancel ", job->name(),
                                 "' ends it"));
   if (!report.follow) {
-    return AwaitEnd(**client, *job,
+    return AwaitAll(**client, *job,
                     [](const v1::JobStatus& end) { return end.verdict().exit_status(); });
   }
   LogFollow all;
@@ -318,7 +333,7 @@ int SubmitLineJob(SubmitLine line) {
     for (const std::string& notice : job->options.notices) Notice(notice);
   }
   if (!job->options.Has("test-only")) return SubmitAndReport(*settings, *job, {*json, *follow});
-  Notice(absl::StrCat("job ", job->spec.name(), " would start on ", JobSizeText(job->spec),
+  Notice(absl::StrCat("job ", job->spec.name(), " would start on ", JobSizeText(*job),
                       "; nothing was submitted"));
   return 0;
 }
@@ -414,12 +429,11 @@ std::vector<Flag> CancelFlags() {
 int RunCancel(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, CancelFlags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
-  const Settings& settings = *read;
-  absl::StatusOr<JobSource> source = OpenJob(parsed, settings);
-  if (!source.ok()) return Fail(ControlExit(source.status()), source.status().message());
-  const auto job = source->Cancel(settings.GetOr("reason", "a user's request"));
-  if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
-  return Print(absl::StrCat("cancelling ", EscapeControl(job->name()), "\n"));
+  const std::string reason = read->GetOr("reason", "a user's request");
+  return ForEachJob(parsed.rest, *read, [&](JobSource& source) -> absl::StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const v1::JobStatus job, source.Cancel(reason));
+    return absl::StrCat("cancelling ", job.name());
+  });
 }
 
 }  // namespace
@@ -427,12 +441,13 @@ int RunCancel(const Parsed& parsed) {
 Command CancelCommand() {
   Command command;
   command.name = "cancel";
-  command.summary = "Stop a job on all its nodes, with grace.";
-  command.positionals = "JOB";
-  command.min_positionals = command.max_positionals = 1;
+  command.summary = "Stop jobs on all their nodes, with grace.";
+  command.positionals = "JOB...";
+  command.min_positionals = 1;
+  command.max_positionals = kMostJobs;
   command.flags = CancelFlags();
   command.run = RunCancel;
-  command.description = kJobHelp;
+  command.description = kJobsHelp;
   return command;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/civil_time.h"
 #include "base/text.h"
 #include "launcher/display/output_format.h"
+#include "launcher/spec/queue_values.h"
 #include "rpc/job_progress.h"
 #include "rpc/worker_end.h"
 
@@ -331,6 +334,32 @@ bool IsEarlierInQueue(const v1::JobStatus& a, const v1::JobStatus& b) {
   return std::pair(b.priority(), a.submission()) < std::pair(a.priority(), b.submission());
 }
 
+// "57", or of an element "57_3", or of several elements "57_[3-9]"; "-" without an id.
+std::string IdOf(const v1::JobStatus& job, const std::vector<uint32_t>& indices) {
+  if (job.submission() == 0) return "-";
+  if (job.array() == 0) return absl::StrCat(job.submission());
+  const std::string elements = indices.size() < 2 ? absl::StrCat(job.array_index())
+                                                  : absl::StrCat("[", IndicesText(indices), "]");
+  return absl::StrCat(job.array(), "_", elements);
+}
+
+// "14:05"; with its day if that is not today.
+std::string ClockTime(int64_t unix_ms, absl::Time now, absl::TimeZone zone) {
+  const absl::Time time = absl::FromUnixMillis(unix_ms);
+  const bool today = absl::ToCivilDay(time, zone) == absl::ToCivilDay(now, zone);
+  return absl::FormatTime(today ? "%H:%M" : "%Y-%m-%d %H:%M", time, zone);
+}
+
+// "between 14:05 and 15:30"; empty: it is not known.
+std::string ExpectedBegin(const v1::JobStatus& job, absl::Time now, absl::TimeZone zone) {
+  const int64_t from = job.begins_from_unix_ms(), until = job.begins_until_unix_ms();
+  if (job.has_verdict() || (from == 0 && until == 0)) return "";
+  if (until == 0) return absl::StrCat("after ", ClockTime(from, now, zone));
+  const std::string last = ClockTime(until, now, zone);
+  if (from == 0 || ClockTime(from, now, zone) == last) return absl::StrCat("at about ", last);
+  return absl::StrCat("between ", ClockTime(from, now, zone), " and ", last);
+}
+
 // In the order of the table of jobs.
 enum class Group { kHasNodes, kInQueue, kEnded };
 
@@ -364,18 +393,28 @@ std::string JobsTable(const std::vector<v1::JobStatus>& jobs, absl::Time now) {
                                      "WORKERS", "RESTARTS", "ELAPSED", "LIMIT"};
   if (has_priorities) header.push_back("PRIORITY");
   header.push_back("PROGRESS, REASON");
+  // The elements of each array that wait, those that are held apart.
+  std::map<std::pair<uint64_t, bool>, std::vector<uint32_t>> waiting;
+  const auto is_waiting_element = [](const v1::JobStatus& job) {
+    return job.array() != 0 && GroupOf(job) == Group::kInQueue;
+  };
+  for (const v1::JobStatus* job : sorted) {
+    if (!is_waiting_element(*job)) continue;
+    waiting[{job->array(), job->held()}].push_back(job->array_index());
+  }
   std::vector<std::vector<std::string>> rows;
   for (const v1::JobStatus* job : sorted) {
+    std::vector<uint32_t> indices;
+    if (is_waiting_element(*job)) {
+      // The first of them stands for all.
+      indices = std::exchange(waiting[{job->array(), job->held()}], {});
+      if (indices.empty()) continue;
+      std::sort(indices.begin(), indices.end());
+    }
     std::vector<std::string>& row = rows.emplace_back();
-    row = {job->submission() == 0 ? "-" : absl::StrCat(job->submission()),
-           SubmittedNameOf(*job),
-           UserOf(*job),
-           StateOf(*job),
-           absl::StrCat(NodesIn(*job)),
-           WorkersOf(*job),
-           RestartsOf(*job),
-           ElapsedOf(*job, now),
-           LimitOf(*job)};
+    row = {IdOf(*job, indices), SubmittedNameOf(*job),       UserOf(*job),
+           StateOf(*job),       absl::StrCat(NodesIn(*job)), WorkersOf(*job),
+           RestartsOf(*job),    ElapsedOf(*job, now),        LimitOf(*job)};
     if (has_priorities) row.push_back(absl::StrCat(job->priority()));
     row.push_back(ProgressAndReasonOf(*job));
   }
@@ -391,11 +430,26 @@ std::string JobText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zon
   };
   if (!job.submitted_name().empty()) add("submitted as", job.submitted_name());
   if (job.submission() != 0) add("id", absl::StrCat(job.submission()));
+  if (job.array() != 0) {
+    add("array", absl::StrCat(job.array(), ", element ", job.array_index(), " (",
+                              Count(job.array_size(), "element"), ")"));
+  }
   add("user", UserOf(job));
   add("state", rpc::PhaseName(job.phase()));
   if (job.has_verdict()) add("exit status", absl::StrCat(job.verdict().exit_status()));
   if (job.submission() != 0) add("priority", absl::StrCat(job.priority()));
+  if (!job.has_verdict()) {
+    if (job.held()) add("held", "until it is released");
+    const std::string dependencies = DependenciesText(job.queue());
+    if (!dependencies.empty()) add("depends on", dependencies);
+  }
   add_time("submitted", job.submitted_unix_ms());
+  if (job.phase() == v1::QUEUED) {
+    add_time("not before", job.queue().begin_unix_ms());
+    const std::string expected = ExpectedBegin(job, now, zone);
+    if (!expected.empty()) add("expected to begin", expected);
+  }
+  if (!job.has_verdict()) add_time("deadline", job.queue().deadline_unix_ms());
   add_time("began", job.began_unix_ms());
   add_time("ended", job.ended_unix_ms());
   if (job.began_unix_ms() != 0) add("elapsed", ElapsedOf(job, now));
@@ -408,6 +462,36 @@ std::string JobText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zon
   const std::string reason = ReasonOf(job, kLongReasonBytes);
   if (!reason.empty()) add("reason", reason);
   return FormatTable({"job", EscapeControl(job.name())}, rows);
+}
+
+std::string QueueText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zone) {
+  std::string text;
+  if (job.array() != 0) {
+    absl::StrAppend(&text, "it is element ", job.array_index(), " of array ", job.array(),
+                    job.array_at_once() == 0
+                        ? ""
+                        : absl::StrCat(", of which ", job.array_at_once(), " run at the same time"),
+                    "\n");
+  }
+  if (job.has_verdict()) return text;
+  if (job.held()) {
+    absl::StrAppend(&text, "it is held: 'cadre release ", job.submission(), "' lets it begin\n");
+  }
+  if (job.phase() != v1::QUEUED) return text;
+  const v1::QueueOptions& queue = job.queue();
+  const std::string dependencies = DependenciesText(queue);
+  if (!dependencies.empty()) absl::StrAppend(&text, "it depends on ", dependencies, "\n");
+  if (queue.begin_unix_ms() > absl::ToUnixMillis(now)) {
+    absl::StrAppend(&text, "it does not begin before ", ClockTime(queue.begin_unix_ms(), now, zone),
+                    "\n");
+  }
+  const std::string expected = ExpectedBegin(job, now, zone);
+  if (!expected.empty()) absl::StrAppend(&text, "expected to begin ", expected, "\n");
+  if (queue.deadline_unix_ms() != 0) {
+    absl::StrAppend(&text, "it is cancelled if it has not ended by ",
+                    ClockTime(queue.deadline_unix_ms(), now, zone), "\n");
+  }
+  return text;
 }
 
 namespace {

@@ -73,6 +73,11 @@ uint32_t NodesIn(const v1::JobStatus& status);
 // does not have, or what is not known, has no line.
 std::string JobText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zone);
 
+// Lines about a submitted job that waits in the queue, or is an element of an array: which element
+// it is, whether it is held, what it depends on, and when it may and is expected to begin (in
+// `zone`). Empty: there is nothing to say.
+std::string QueueText(const v1::JobStatus& job, absl::Time now, absl::TimeZone zone);
+
 // A table of the job's nodes and their ranks.
 std::string NodesTable(const v1::JobStatus& job);
 
@@ -90,7 +95,8 @@ inline constexpr size_t kReasonBytes = 80;
 inline constexpr size_t kLongReasonBytes = 400;
 
 // A table with a line for each job: first the jobs that have nodes, the newest first; then those
-// that wait in the queue, in its order; then those that have ended, the last one first.
+// that wait in the queue, in its order; then those that have ended, the last one first. Elements of
+// an array that wait have one line together.
 std::string JobsTable(const std::vector<v1::JobStatus>& jobs, absl::Time now);
 
 // --- a cluster's nodes and queue ---

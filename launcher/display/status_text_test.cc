@@ -416,6 +416,62 @@ TEST(JobTextTest, ALineForEachPropertyThatIsKnown) {
             "reason        rank 1 exited with status 3\n");
 }
 
+// The element of array 12 with this index. kNow is 2026-11-30 13:27:02 UTC.
+v1::JobStatus Element(uint32_t index) {
+  v1::JobStatus job = Queued("sweep", 0, 12 + index);
+  job.set_waiting_for("its turn");
+  job.set_array(12);
+  job.set_array_index(index);
+  job.set_array_size(5);
+  job.set_array_at_once(2);
+  return job;
+}
+
+TEST(JobsTableTest, ElementsOfAnArrayThatWaitAreOneLine) {
+  v1::JobStatus runs = Element(0);
+  runs.set_phase(v1::RUNNING);
+  v1::JobStatus held = Element(4);
+  held.set_held(true);
+  EXPECT_EQ(Table({Element(3), Element(1), runs, Element(2), held}),
+            "ID        NAME   USER  STATE    NODES  WORKERS  RESTARTS  ELAPSED  LIMIT  "
+            "PROGRESS, REASON\n"
+            "12_0      sweep  ann   running  0      -        0/0       -        -      its turn\n"
+            "12_[1-3]  sweep  ann   queued   0      -        0/0       -        -      its turn\n"
+            "12_4      sweep  ann   queued   0      -        0/0       -        -      its turn\n");
+}
+
+TEST(QueueTextTest, WhatAJobWaitsForAndWhenItIsExpectedToBegin) {
+  const absl::TimeZone zone = absl::UTCTimeZone();
+  EXPECT_EQ(QueueText(Queued("mnist", 0, 7), kNow, zone), "");
+  v1::JobStatus job = Element(3);
+  job.set_held(true);
+  job.set_begins_from_unix_ms(absl::ToUnixMillis(kNow + absl::Minutes(38)));
+  job.set_begins_until_unix_ms(absl::ToUnixMillis(kNow + absl::Minutes(123)));
+  job.mutable_queue()->set_begin_unix_ms(absl::ToUnixMillis(kNow + absl::Minutes(10)));
+  job.mutable_queue()->set_deadline_unix_ms(absl::ToUnixMillis(kNow + absl::Hours(24)));
+  v1::Dependency* const dependency = job.mutable_queue()->add_dependencies();
+  dependency->set_kind(v1::Dependency::AFTER_OK);
+  dependency->set_job(7);
+  EXPECT_EQ(QueueText(job, kNow, zone),
+            "it is element 3 of array 12, of which 2 run at the same time\n"
+            "it is held: 'cadre release 15' lets it begin\n"
+            "it depends on afterok:7\n"
+            "it does not begin before 13:37\n"
+            "expected to begin between 14:05 and 15:30\n"
+            "it is cancelled if it has not ended by 2026-12-01 13:27\n");
+  const std::string text = JobText(job, kNow, zone);
+  EXPECT_THAT(text, HasSubstr("array              12, element 3 (5 elements)\n"));
+  EXPECT_THAT(text, HasSubstr("held               until it is released\n"));
+  EXPECT_THAT(text, HasSubstr("depends on         afterok:7\n"));
+  EXPECT_THAT(text, HasSubstr("expected to begin  between 14:05 and 15:30\n"));
+  job.clear_begins_from_unix_ms();
+  EXPECT_THAT(QueueText(job, kNow, zone), HasSubstr("expected to begin at about 15:30\n"));
+  job.set_phase(v1::RUNNING);
+  job.set_held(false);
+  EXPECT_EQ(QueueText(job, kNow, zone),
+            "it is element 3 of array 12, of which 2 run at the same time\n");
+}
+
 v1::ClusterNodeStatus* AddNode(v1::ListNodesReply* nodes, const std::string& name) {
   v1::ClusterNodeStatus* node = nodes->add_nodes();
   node->set_name(name);

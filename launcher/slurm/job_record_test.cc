@@ -21,7 +21,11 @@ JobRecord One(const v1::JobStatus& job, const v1::ListNodesReply& nodes = {}) {
 
 TEST(JobRecordTest, States) {
   EXPECT_EQ(One(TestJob(1, "a", v1::QUEUED)).state, "PENDING");
-  EXPECT_EQ(One(TestJob(1, "a", v1::GATHERING)).state, "RUNNING");
+  v1::JobStatus gathers = TestJob(1, "a", v1::GATHERING);
+  EXPECT_EQ(One(gathers).state, "PENDING") << "it was put back into the queue";
+  EXPECT_EQ(One(gathers).began, absl::InfinitePast());
+  gathers.add_allocated("n1");
+  EXPECT_EQ(One(gathers).state, "RUNNING");
   EXPECT_EQ(One(TestJob(1, "a", v1::RUNNING)).state, "RUNNING");
   EXPECT_EQ(One(TestJob(1, "a", v1::STOPPING)).state, "COMPLETING");
   EXPECT_EQ(One(EndedTestJob(1, "a", v1::SUCCEEDED)).state, "COMPLETED");
@@ -30,6 +34,13 @@ TEST(JobRecordTest, States) {
   EXPECT_EQ(One(EndedTestJob(1, "a", v1::FAILED, v1::TOTAL_TIMEOUT)).state, "TIMEOUT");
   EXPECT_EQ(One(EndedTestJob(1, "a", v1::FAILED, v1::NODE_LOST)).state, "NODE_FAIL");
   EXPECT_EQ(One(EndedTestJob(1, "a", v1::FAILED, v1::OUT_OF_MEMORY)).state, "OUT_OF_MEMORY");
+  EXPECT_EQ(One(EndedTestJob(1, "a", v1::FAILED, v1::PREEMPTED)).state, "PREEMPTED");
+  EXPECT_EQ(One(EndedTestJob(1, "a", v1::FAILED, v1::REQUEUED)).state, "REQUEUED");
+  v1::JobStatus late = EndedTestJob(1, "a", v1::CANCELLED_PHASE, v1::CANCELLED);
+  late.mutable_queue()->set_deadline_unix_ms(late.ended_unix_ms() + 1);
+  EXPECT_EQ(One(late).state, "CANCELLED");
+  late.mutable_queue()->set_deadline_unix_ms(late.ended_unix_ms());
+  EXPECT_EQ(One(late).state, "DEADLINE");
 }
 
 TEST(JobRecordTest, ReasonsOfAJobThatWaits) {
@@ -43,6 +54,83 @@ TEST(JobRecordTest, ReasonsOfAJobThatWaits) {
     EXPECT_EQ(One(job).reason, reason);
     EXPECT_EQ(One(job).reason_text, text);
   }
+}
+
+TEST(JobRecordTest, WhatTheServerSaysOfAJobThatWaits) {
+  v1::JobStatus job = TestJob(1, "train-sh", v1::QUEUED);
+  job.set_waiting_for("its turn: job b is the next");
+  job.set_queue_reason("BeginTime");
+  job.set_min_nodes(2);
+  job.set_cpus(16);
+  job.set_gpus(4);
+  job.set_memory(uint64_t{8} << 30);
+  job.set_workers(8);
+  job.set_begins_until_unix_ms(absl::ToUnixMillis(TestNow() + absl::Hours(1)));
+  job.set_batch_name("GPT_7B.v2");
+  *job.mutable_placement()->add_nodes() = "n1";
+  *job.mutable_placement()->add_nodes() = "n2";
+  *job.mutable_placement()->add_labels() = "a100";
+  *job.mutable_placement()->add_labels() = "r1|r2";
+  job.mutable_queue()->add_dependencies()->set_kind(v1::Dependency::SINGLETON);
+  const JobRecord record = One(job);
+  EXPECT_EQ(record.reason, "BeginTime");
+  EXPECT_EQ(record.node_count, 2u);
+  EXPECT_EQ(record.cpus, 16u);
+  EXPECT_EQ(record.gpus, 4u);
+  EXPECT_EQ(record.memory, uint64_t{8} << 30);
+  EXPECT_EQ(record.tasks, 8u);
+  EXPECT_EQ(record.Start(), TestNow() + absl::Hours(1));
+  EXPECT_EQ(record.name, "GPT_7B.v2");
+  EXPECT_TRUE(record.batch && record.requeues);
+  EXPECT_EQ(record.wanted_nodes, "n[1-2]");
+  EXPECT_EQ(record.features, "a100&r1|r2");
+  EXPECT_EQ(record.dependency, "singleton");
+}
+
+// Element `index` of the array 10.
+v1::JobStatus Element(uint32_t index, v1::JobPhase phase) {
+  v1::JobStatus job = TestJob(10 + index, absl::StrCat("a-", index), phase);
+  job.set_array(10);
+  job.set_array_index(index);
+  job.set_array_at_once(2);
+  return job;
+}
+
+TEST(JobRecordTest, ElementsOfAnArray) {
+  v1::JobStatus step = TestJob(20, "python", v1::RUNNING);
+  step.set_step_of(11);
+  v1::JobStatus held = Element(7, v1::QUEUED);
+  held.set_held(true);
+  v1::JobStatus again = Element(8, v1::QUEUED);
+  again.set_restarts(1);
+  const auto records =
+      RecordsOf({Element(0, v1::RUNNING), Element(1, v1::RUNNING), step, Element(2, v1::QUEUED),
+                 Element(3, v1::QUEUED), Element(5, v1::QUEUED), held, again},
+                {});
+  const auto ids = [](const std::vector<JobRecord>& all) {
+    std::vector<std::string> texts;
+    for (const JobRecord& record : all) texts.push_back(record.Id());
+    return texts;
+  };
+  EXPECT_THAT(ids(records),
+              ElementsAre("10_0", "10_1", "10_1.0", "10_2", "10_3", "10_5", "10_7", "10_8"));
+  EXPECT_EQ(records[2].RawId(), "11.0");
+  EXPECT_THAT(ids(WithArraysCollapsed(records)),
+              ElementsAre("10_0", "10_1", "10_1.0", "10_[2-3,5%2]", "10_7", "10_8"));
+  JobSelection selection;
+  const auto selected = [&](const std::string& id) {
+    selection.ids = {id};
+    std::vector<std::string> texts;
+    for (const JobRecord& record : records) {
+      if (selection.Selects(record)) texts.push_back(record.Id());
+    }
+    return texts;
+  };
+  // The array's id means all of its elements.
+  EXPECT_EQ(selected("10").size(), 8u);
+  EXPECT_THAT(selected("10_1"), ElementsAre("10_1", "10_1.0"));
+  EXPECT_THAT(selected("11"), ElementsAre("10_1", "10_1.0"));
+  EXPECT_THAT(selected("10_1.0"), ElementsAre("10_1.0"));
 }
 
 TEST(JobRecordTest, ExitCodes) {
@@ -133,14 +221,23 @@ TEST(JobRecordTest, Selections) {
 }
 
 TEST(JobRecordTest, Ids) {
-  EXPECT_EQ(ParseWantedId("57")->job, 57u);
-  EXPECT_EQ(ParseWantedId("57.2")->step, "2");
-  EXPECT_EQ(ParseWantedId("57.batch")->step, "batch");
-  for (const char* const wrong : {"", "x", "0", "57.", "57.x", "57_2", "-1"}) {
-    EXPECT_THAT(ParseWantedId(wrong),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Invalid job id specified")))
-        << wrong;
+  const auto texts = [](absl::string_view list) {
+    const auto wanted = ParseWantedIds(list);
+    std::vector<std::string> all;
+    if (!wanted.ok()) return std::vector<std::string>{std::string(wanted.status().message())};
+    for (const WantedId& id : *wanted) all.push_back(id.Text());
+    return all;
+  };
+  EXPECT_THAT(texts("57"), ElementsAre("57"));
+  EXPECT_THAT(texts("57.2,57.batch,"), ElementsAre("57.2", "57.batch"));
+  EXPECT_THAT(texts("57_2,58_[1-2,7%3],57_2.0"),
+              ElementsAre("57_2", "58_1", "58_2", "58_7", "57_2.0"));
+  EXPECT_THAT(texts("57_*"), ElementsAre("57"));
+  for (const char* const wrong :
+       {"x", "0", "57.", "57.x", "57_", "57_x", "57_[1-", "57_1-2", "-1", "57_[0-1000]"}) {
+    EXPECT_THAT(texts(wrong), ElementsAre(HasSubstr("Invalid job id specified"))) << wrong;
   }
+  EXPECT_THAT(ParseWantedIds("57,x"), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(JobRecordTest, NamesOfStates) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -13,13 +14,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_ranges.h"
+#include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
 namespace {
 
 constexpr uint32_t kMaxCount = 1 << 30;
 constexpr uint64_t kMaxMebibytes = uint64_t{1} << 40;
+// Of --signal, as Slurm has them.
+constexpr uint64_t kDefaultWarningSeconds = 60;
+constexpr uint64_t kMaxWarningSeconds = 65535;
 
 absl::Status Expected(absl::string_view what, absl::string_view got) {
   return absl::InvalidArgumentError(absl::StrCat("expected ", what, ", got ", Quoted(got)));
@@ -148,6 +155,123 @@ absl::StatusOr<int> ParseSlurmSignal(absl::string_view text) {
     if (known != nullptr && name == known) return signal;
   }
   return Expected("a signal, as TERM, SIGUSR1 or 15", text);
+}
+
+absl::StatusOr<SlurmWarning> ParseSlurmWarning(absl::string_view text) {
+  SlurmWarning warning;
+  absl::string_view rest = text;
+  const size_t colon = rest.find(':');
+  if (colon != rest.npos) {
+    // "R" is about reservations, which there are none of.
+    for (const char c : rest.substr(0, colon)) {
+      if (c != 'B' && c != 'R') return Expected("[B:]SIGNAL[@SECONDS]", text);
+      warning.script = warning.script || c == 'B';
+    }
+    rest.remove_prefix(colon + 1);
+  }
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(rest, absl::MaxSplits('@', 1));
+  uint64_t seconds = kDefaultWarningSeconds;
+  if (absl::StrContains(rest, '@') &&
+      (!Digits(parts.second, &seconds) || seconds > kMaxWarningSeconds)) {
+    return Expected("[B:]SIGNAL[@SECONDS] with at most 65535 seconds", text);
+  }
+  const absl::StatusOr<int> signal = ParseSlurmSignal(parts.first);
+  if (!signal.ok()) return signal.status();
+  warning.signal = *signal;
+  warning.before = absl::Seconds(seconds);
+  return warning;
+}
+
+namespace {
+
+// "5", "5-9" or "5-9:2".
+absl::Status AddIndices(absl::string_view range, absl::string_view text,
+                        std::set<uint32_t>* indices) {
+  const absl::Status error = Expected("indices, as 0-9, 1,3,5-9:2 or 0-9%3", text);
+  const std::pair<absl::string_view, absl::string_view> with_step =
+      absl::StrSplit(range, absl::MaxSplits(':', 1));
+  const std::pair<absl::string_view, absl::string_view> ends =
+      absl::StrSplit(with_step.first, absl::MaxSplits('-', 1));
+  const bool is_range = absl::StrContains(with_step.first, '-');
+  uint64_t first = 0, last = 0, step = 1;
+  if (!Digits(ends.first, &first) || (is_range && !Digits(ends.second, &last))) return error;
+  if (!is_range) last = first;
+  if (absl::StrContains(range, ':')) {
+    if (!is_range || !Digits(with_step.second, &step) || step == 0) return error;
+  }
+  if (last < first) return error;
+  if (last > kMaxArrayIndex) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an index is at most ", kMaxArrayIndex, ", got ", last));
+  }
+  for (uint64_t index = first; index <= last; index += step) {
+    indices->insert(static_cast<uint32_t>(index));
+    if (indices->size() <= kMaxArrayElements) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("an array has at most ", kMaxArrayElements,
+                     " elements; submit several arrays, or let each element do more"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SlurmArray> ParseSlurmArray(absl::string_view text) {
+  SlurmArray array;
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('%', 1));
+  if (absl::StrContains(text, '%')) {
+    const absl::StatusOr<uint32_t> at_once = ParseSlurmCount(parts.second, 1);
+    if (!at_once.ok()) return Expected("a number of elements from 1 after '%'", text);
+    array.at_once = *at_once;
+  }
+  std::set<uint32_t> indices;
+  for (const absl::string_view range : absl::StrSplit(parts.first, ',')) {
+    RETURN_IF_ERROR(AddIndices(range, text, &indices));
+  }
+  array.indices.assign(indices.begin(), indices.end());
+  return array;
+}
+
+absl::StatusOr<std::vector<std::string>> ParseSlurmConstraint(absl::string_view text) {
+  for (const char c : text) {
+    if (!absl::StrContains("[](){}*!", c)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text),
+                     ": brackets and numbers of nodes are not possible; expected "
+                     "labels with '&' and '|' between them, as \"a&b\" or \"a|b\""));
+  }
+  std::vector<std::string> all;
+  char before = '&';
+  absl::string_view rest = text;
+  while (true) {
+    const size_t end = rest.find_first_of("&|,");
+    const absl::string_view one = rest.substr(0, end);
+    const absl::StatusOr<std::string> label = ParseNodeLabel(one);
+    if (!label.ok()) return Expected("labels, as \"a&b\" or \"a|b\"", text);
+    if (before == '|') {
+      // "a&b|c" is "a|c" and "b|c".
+      for (std::string& alternatives : all) absl::StrAppend(&alternatives, "|", one);
+    } else {
+      all.push_back(*label);
+    }
+    if (end == rest.npos) return all;
+    before = rest[end];
+    rest.remove_prefix(end + 1);
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> ParseSlurmHosts(absl::string_view text) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> hosts, ExpandHosts(text));
+  if (hosts.empty()) return Expected("names of nodes, as n1,n2 or n[1-3]", text);
+  std::vector<std::string> once;
+  std::set<std::string> seen;
+  for (const std::string& host : hosts) {
+    ASSIGN_OR_RETURN(std::string name, ParseNodeName(host));
+    if (seen.insert(name).second) once.push_back(std::move(name));
+  }
+  return once;
 }
 
 std::vector<std::string> SplitQuoted(absl::string_view text) {

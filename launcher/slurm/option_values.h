@@ -37,6 +37,34 @@ absl::StatusOr<uint32_t> ParseSlurmGres(absl::string_view text);
 // A signal: "TERM", "SIGTERM", "15".
 absl::StatusOr<int> ParseSlurmSignal(absl::string_view text);
 
+// The value of --signal: "USR1", "USR1@90", "B:USR2@90", "R:USR1". Without a time 60 s.
+struct SlurmWarning {
+  int signal = 0;
+  absl::Duration before;
+  // The script gets it, and not the tasks of its steps.
+  bool script = false;
+};
+absl::StatusOr<SlurmWarning> ParseSlurmWarning(absl::string_view text);
+
+// The most elements of an array, and the largest index.
+inline constexpr uint32_t kMaxArrayElements = 1000;
+inline constexpr uint32_t kMaxArrayIndex = 3'999'999;
+// The value of --array: "0-9", "1,3,5-9:2", "0-9%3".
+struct SlurmArray {
+  // Ascending.
+  std::vector<uint32_t> indices;
+  // 0: all.
+  uint32_t at_once = 0;
+};
+absl::StatusOr<SlurmArray> ParseSlurmArray(absl::string_view text);
+
+// The value of --constraint as Placement.labels: "a&b" is {"a", "b"}, "a|b" is {"a|b"}. Operators
+// are read from the left to the right. Brackets, parentheses and counts are errors.
+absl::StatusOr<std::vector<std::string>> ParseSlurmConstraint(absl::string_view text);
+
+// The value of --nodelist or --exclude: "n[1-3],m7", each name once.
+absl::StatusOr<std::vector<std::string>> ParseSlurmHosts(absl::string_view text);
+
 // Splits at commas outside of quotes, and removes the quotes: "A=1,B='x,y'".
 std::vector<std::string> SplitQuoted(absl::string_view text);
 

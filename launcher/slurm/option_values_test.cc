@@ -3,9 +3,12 @@
 
 #include <signal.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/spec/queue_values.h"
 
 namespace cadre::launcher {
 namespace {
@@ -83,6 +86,67 @@ TEST(OptionValuesTest, Signals) {
   EXPECT_EQ(*ParseSlurmSignal("9"), SIGKILL);
   for (const char* const wrong : {"", "0", "SIG", "999", "NO"}) {
     EXPECT_THAT(ParseSlurmSignal(wrong), StatusIs(kInvalid)) << wrong;
+  }
+}
+
+TEST(OptionValuesTest, Warnings) {
+  const auto warning = ParseSlurmWarning("USR2@90");
+  ASSERT_OK(warning);
+  EXPECT_EQ(warning->signal, SIGUSR2);
+  EXPECT_EQ(warning->before, absl::Seconds(90));
+  EXPECT_FALSE(warning->script);
+  EXPECT_EQ(ParseSlurmWarning("10")->before, absl::Seconds(60));
+  EXPECT_TRUE(ParseSlurmWarning("B:SIGUSR1@10")->script);
+  EXPECT_FALSE(ParseSlurmWarning("R:USR1")->script);
+  EXPECT_TRUE(ParseSlurmWarning("RB:USR1")->script);
+  for (const char* const wrong : {"", "X:USR1", "USR1@", "USR1@x", "USR1@65536", "@10", "NO"}) {
+    EXPECT_THAT(ParseSlurmWarning(wrong), StatusIs(kInvalid)) << wrong;
+  }
+}
+
+TEST(OptionValuesTest, Arrays) {
+  const auto indices = [](absl::string_view text) {
+    const auto array = ParseSlurmArray(text);
+    return array.ok() ? absl::StrCat(IndicesText(array->indices), "%", array->at_once)
+                      : std::string(array.status().message());
+  };
+  EXPECT_EQ(indices("0-9"), "0-9%0");
+  EXPECT_EQ(indices("0-9%3"), "0-9%3");
+  EXPECT_EQ(indices("1,3,5-9:2"), "1,3,5,7,9%0");
+  EXPECT_EQ(indices("7,3,3-4"), "3-4,7%0");
+  EXPECT_EQ(indices("3999999"), "3999999%0");
+  EXPECT_EQ(indices("0-999"), "0-999%0");
+  EXPECT_THAT(indices("0-1000"), HasSubstr("at most 1000 elements"));
+  EXPECT_THAT(indices("4000000"), HasSubstr("an index is at most 3999999, got 4000000"));
+  EXPECT_THAT(indices("0-99999999999"), HasSubstr("an index is at most 3999999"));
+  for (const char* const wrong : {"", "x", "1-", "-1", "5-1", "1:2", "1-5:0", "1,,2", "1-3-5"}) {
+    EXPECT_THAT(indices(wrong), HasSubstr("expected indices, as 0-9")) << wrong;
+  }
+  EXPECT_THAT(indices("0-9%0"), HasSubstr("a number of elements from 1 after '%'"));
+}
+
+TEST(OptionValuesTest, Constraints) {
+  EXPECT_THAT(*ParseSlurmConstraint("a100"), ElementsAre("a100"));
+  EXPECT_THAT(*ParseSlurmConstraint("a&rack=7"), ElementsAre("a", "rack=7"));
+  EXPECT_THAT(*ParseSlurmConstraint("a,b"), ElementsAre("a", "b"));
+  EXPECT_THAT(*ParseSlurmConstraint("a|b"), ElementsAre("a|b"));
+  EXPECT_THAT(*ParseSlurmConstraint("a|b&c"), ElementsAre("a|b", "c"));
+  EXPECT_THAT(*ParseSlurmConstraint("a&b|c"), ElementsAre("a|c", "b|c"));
+  for (const char* const wrong : {"[a|b]", "a*2", "(a|b)&c"}) {
+    EXPECT_THAT(ParseSlurmConstraint(wrong),
+                StatusIs(kInvalid, HasSubstr("brackets and numbers of nodes are not possible")))
+        << wrong;
+  }
+  for (const char* const wrong : {"", "a&", "&a", "a b"}) {
+    EXPECT_THAT(ParseSlurmConstraint(wrong), StatusIs(kInvalid, HasSubstr("expected labels")))
+        << wrong;
+  }
+}
+
+TEST(OptionValuesTest, Hosts) {
+  EXPECT_THAT(*ParseSlurmHosts("n[1-2],m7,n1"), ElementsAre("n1", "n2", "m7"));
+  for (const char* const wrong : {"", "n[1-", "-n"}) {
+    EXPECT_THAT(ParseSlurmHosts(wrong), StatusIs(kInvalid)) << wrong;
   }
 }
 

@@ -13,7 +13,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/civil_time.h"
 #include "base/host_ranges.h"
 #include "base/status_macros.h"
@@ -21,6 +20,7 @@
 #include "launcher/flags/nearest.h"
 #include "launcher/slurm/column_format.h"
 #include "launcher/slurm/option_parser.h"
+#include "launcher/spec/queue_values.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre::launcher {
@@ -105,20 +105,12 @@ constexpr const char* kRefused[] = {
     "qos",      "reason",       "timelimit-max", "timelimit-min", "wckeys"};
 
 absl::Status AddIds(absl::string_view list, SacctOptions* options) {
-  for (const std::string& item : ItemsOf(list)) {
-    // There are no arrays yet, and clients ask for their tasks only if they have submitted one.
-    if (absl::StrContains(item, '_')) {
-      options->selection.ids.insert(item);
-      continue;
-    }
-    const absl::StatusOr<WantedId> wanted = ParseWantedId(item);
-    if (!wanted.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("fatal: Bad job/step specified: ", OneLine(item, 64)));
-    }
-    options->selection.ids.insert(
-        absl::StrCat(wanted->job, wanted->step.empty() ? "" : ".", wanted->step));
+  const absl::StatusOr<std::vector<WantedId>> wanted = ParseWantedIds(list);
+  if (!wanted.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fatal: Bad job/step specified: ", OneLine(list, 64)));
   }
+  for (const WantedId& id : *wanted) options->selection.ids.insert(id.Text());
   return absl::OkStatus();
 }
 
@@ -162,6 +154,7 @@ absl::Status TakeOption(const GivenOption& given, absl::Time now, absl::TimeZone
   if (name == "version") options->answer = SacctOptions::Answer::kVersion;
   if (name == "allusers") options->all_users = true;
   if (name == "allocations") options->allocations_only = true;
+  if (name == "array") options->array_elements = true;
   if (name == "noheader") options->header = false;
   if (name == "json") options->json = true;
   if (name == "parsable" || name == "parsable2") {
@@ -186,35 +179,6 @@ absl::Time Midnight(absl::Time now, absl::TimeZone zone) {
   return absl::FromCivil(absl::ToCivilDay(now, zone), zone);
 }
 
-// "-2hours" after "now".
-absl::StatusOr<absl::Duration> ParseOffset(absl::string_view text) {
-  const absl::Status error =
-      absl::InvalidArgumentError("expected now and an offset, as now-2hours or now-1day");
-  const bool back = absl::ConsumePrefix(&text, "-");
-  if (!back && !absl::ConsumePrefix(&text, "+")) return error;
-  size_t digits = 0;
-  while (digits < text.size() && absl::ascii_isdigit(text[digits])) ++digits;
-  uint32_t number = 0;
-  if (!absl::SimpleAtoi(text.substr(0, digits), &number)) return error;
-  absl::string_view unit = text.substr(digits);
-  absl::ConsumeSuffix(&unit, "s");
-  absl::Duration one;
-  if (unit.empty() || unit == "second") {
-    one = absl::Seconds(1);
-  } else if (unit == "minute") {
-    one = absl::Minutes(1);
-  } else if (unit == "hour") {
-    one = absl::Hours(1);
-  } else if (unit == "day") {
-    one = absl::Hours(24);
-  } else if (unit == "week") {
-    one = absl::Hours(7 * 24);
-  } else {
-    return error;
-  }
-  return back ? -one * number : one * number;
-}
-
 // --- fields ---
 
 // The batch script of a job is shown as a step of it.
@@ -236,7 +200,11 @@ struct SacctField {
 };
 
 std::string RowId(const SacctRow& row) {
-  return row.is_batch ? absl::StrCat(row.job->id, ".batch") : row.job->Id();
+  return row.is_batch ? absl::StrCat(row.job->Id(), ".batch") : row.job->Id();
+}
+
+std::string RawRowId(const SacctRow& row) {
+  return row.is_batch ? absl::StrCat(row.job->id, ".batch") : row.job->RawId();
 }
 
 std::string StateOf(const JobRecord& job) {
@@ -253,9 +221,9 @@ std::string Nodes(const SacctRow& row) {
   return absl::StrCat(row.is_batch ? 1 : std::max(row.job->node_count, 1u));
 }
 
+// What the job asks for, or has.
 std::string Tres(const SacctRow& row) {
   const JobRecord& job = *row.job;
-  if (job.IsPending()) return "";
   std::string text = absl::StrCat("cpu=", job.cpus);
   if (job.gpus > 0) absl::StrAppend(&text, ",gres/gpu=", job.gpus);
   if (job.memory > 0) absl::StrAppend(&text, ",mem=", job.memory >> 20, "M");
@@ -282,7 +250,8 @@ const std::vector<SacctField>& Fields() {
          return row.job->IsPending() ? std::string("0") : absl::StrCat(row.job->cpus);
        }},
       {"AllocNodes", 10, [](Row row, At) { return row.job->IsPending() ? "0" : Nodes(row); }},
-      {"AllocTRES", 10, [](Row row, At) { return Tres(row); }},
+      {"AllocTRES", 10,
+       [](Row row, At) { return row.job->IsPending() ? std::string() : Tres(row); }},
       {"AssocID", 7, nullptr},
       {"AveCPU", 10, nullptr},
       {"AveCPUFreq", 10, nullptr},
@@ -294,7 +263,8 @@ const std::vector<SacctField>& Fields() {
       {"BlockID", 16, nullptr},
       {"Cluster", 10, [](Row, At) -> std::string { return "cadre"; }},
       {"Comment", 14, nullptr},
-      {"Constraints", 19, nullptr},
+      {"Constraints", 19,
+       [](Row row, At) { return row.IsStep() ? std::string() : row.job->features; }},
       {"ConsumedEnergy", 14, nullptr},
       {"ConsumedEnergyRaw", 17, nullptr},
       {"Container", 19, nullptr},
@@ -309,7 +279,7 @@ const std::vector<SacctField>& Fields() {
       {"ElapsedRaw", 10,
        [](Row row, At at) { return absl::StrCat(absl::ToInt64Seconds(row.job->Elapsed(at.now))); }},
       {"Eligible", 19,
-       [](Row row, At at) { return row.IsStep() ? "" : Time(row.job->submitted, at); }},
+       [](Row row, At at) { return row.IsStep() ? "" : Time(row.job->Eligible(), at); }},
       {"End", 19, [](Row row, At at) { return Time(row.job->ended, at); }},
       {"ExitCode", 8,
        [](Row row, At) { return absl::StrCat(row.job->exit_code, ":", row.job->exit_signal); }},
@@ -319,7 +289,7 @@ const std::vector<SacctField>& Fields() {
       {"GID", 6, nullptr},
       {"Group", 9, nullptr},
       {"JobID", -12, [](Row row, At) { return RowId(row); }},
-      {"JobIDRaw", -12, [](Row row, At) { return RowId(row); }},
+      {"JobIDRaw", -12, [](Row row, At) { return RawRowId(row); }},
       {"JobName", 10, [](Row row, At) { return row.is_batch ? "batch" : row.job->name; }},
       {"Layout", 9, [](Row row, At) -> std::string { return row.IsStep() ? "Block" : ""; }},
       {"Licenses", 10, nullptr},
@@ -421,7 +391,8 @@ const std::vector<SacctField>& Fields() {
       {"UserCPU", 10, nullptr},
       {"WCKey", 10, nullptr},
       {"WCKeyID", 10, nullptr},
-      {"WorkDir", 20, nullptr},
+      {"WorkDir", 20,
+       [](Row row, At) { return row.IsStep() ? std::string() : row.job->working_dir; }},
   };
   return *fields;
 }
@@ -491,7 +462,7 @@ std::vector<SacctRow> RowsOf(const std::vector<JobRecord>& records, const SacctO
   for (const JobRecord& record : records) {
     rows.push_back({&record});
     const bool began = record.began != absl::InfinitePast();
-    if (record.has_steps && began && !options.allocations_only) rows.push_back({&record, true});
+    if (record.batch && began && !options.allocations_only) rows.push_back({&record, true});
   }
   return rows;
 }
@@ -520,7 +491,14 @@ nlohmann::json JsonOf(const SacctRow& row, const TextSurroundings& at) {
             {"tasks", {{"count", row.is_batch ? 1 : job.tasks}}},
             {"time", time}};
   }
+  const nlohmann::json array = {
+      {"job_id", job.array},
+      {"task_id", job.array == 0 || !job.indices.empty() ? nlohmann::json(nullptr)
+                                                         : nlohmann::json(job.array_index)},
+      {"task", job.indices},
+      {"limits", {{"max", {{"running", {{"tasks", job.array_at_once}}}}}}}};
   return {{"job_id", job.id},
+          {"array", array},
           {"name", job.name},
           {"user", job.user},
           {"partition", kPartition},
@@ -528,7 +506,9 @@ nlohmann::json JsonOf(const SacctRow& row, const TextSurroundings& at) {
           {"state", state},
           {"exit_code", exit},
           {"nodes", NodeList(row)},
-          {"allocation_nodes", job.node_count},
+          {"allocation_nodes", job.IsPending() ? 0 : job.node_count},
+          {"working_directory", job.working_dir},
+          {"constraints", job.features},
           {"restart_cnt", job.restarts},
           {"time", time},
           {"steps", nlohmann::json::array()}};
@@ -547,47 +527,6 @@ std::string Json(const std::vector<SacctRow>& rows, const TextSurroundings& at) 
 }
 
 }  // namespace
-
-absl::StatusOr<absl::Time> ParseSlurmDate(absl::string_view text, absl::Time now,
-                                          absl::TimeZone zone) {
-  const std::string word = absl::AsciiStrToLower(text);
-  const absl::Time midnight = Midnight(now, zone);
-  if (word == "now") return now;
-  if (word == "today" || word == "midnight") return midnight;
-  if (word == "noon") return midnight + absl::Hours(12);
-  if (word == "yesterday") return Midnight(midnight - absl::Hours(12), zone);
-  if (absl::StartsWith(word, "now")) {
-    ASSIGN_OR_RETURN(const absl::Duration offset, ParseOffset(absl::string_view(word).substr(3)));
-    return now + offset;
-  }
-  absl::Time time;
-  std::string ignored;
-  const std::string day = absl::FormatTime("%Y-%m-%d", now, zone);
-  const std::string year = absl::FormatTime("%Y", now, zone);
-  for (const char* const form : {"%H:%M", "%H:%M:%S"}) {
-    if (absl::ParseTime(absl::StrCat("%Y-%m-%dT", form), absl::StrCat(day, "T", text), zone, &time,
-                        &ignored)) {
-      return time;
-    }
-  }
-  for (const char* const form : {"%Y-%m-%d", "%m/%d/%y", "%m/%d/%Y", "%m.%d.%y"}) {
-    for (const char* const clock : {"", "T%H:%M", "T%H:%M:%S", "-%H:%M", "-%H:%M:%S"}) {
-      if (absl::ParseTime(absl::StrCat(form, clock), text, zone, &time, &ignored)) return time;
-    }
-  }
-  for (const char* const form : {"%m/%d", "%m%d"}) {
-    for (const char* const clock : {"", "T%H:%M", "T%H:%M:%S", "-%H:%M", "-%H:%M:%S"}) {
-      if (absl::ParseTime(absl::StrCat("%Y ", form, clock), absl::StrCat(year, " ", text), zone,
-                          &time, &ignored)) {
-        return time;
-      }
-    }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected a time, as 2026-11-29, 2026-11-29T12:30, 12:30, 11/29 or "
-                   "now-2hours, got ",
-                   Quoted(text)));
-}
 
 absl::StatusOr<SacctOptions> ReadSacct(const std::vector<std::string>& arguments,
                                        const std::map<std::string, std::string>& environment,
@@ -620,11 +559,15 @@ std::vector<JobRecord> ChooseForSacct(const std::vector<JobRecord>& records,
   // The user, the state and the time of a job also decide about its steps.
   std::set<uint64_t> shown;
   std::vector<JobRecord> chosen;
+  const auto is_wanted = [&ids](const JobRecord& record) {
+    JobSelection wanted;
+    wanted.ids = ids;
+    return wanted.Selects(record);
+  };
   for (const JobRecord& record : records) {
     if (record.step.has_value()) {
-      const bool alone = ids.count(record.Id()) != 0;
-      const bool with_job =
-          shown.count(record.id) != 0 && (ids.empty() || ids.count(absl::StrCat(record.id)) != 0);
+      const bool alone = ids.count(record.Id()) != 0 || ids.count(record.RawId()) != 0;
+      const bool with_job = shown.count(record.id) != 0 && is_wanted(record);
       if (!options.allocations_only && (alone || with_job)) chosen.push_back(record);
       continue;
     }
@@ -634,12 +577,12 @@ std::vector<JobRecord> ChooseForSacct(const std::vector<JobRecord>& records,
     const absl::Time end = record.ended == absl::InfinitePast() ? now : record.ended;
     if (record.submitted > options.until || end < options.from) continue;
     shown.insert(record.id);
-    const std::string id = absl::StrCat(record.id);
-    if (ids.empty() || ids.count(id) != 0 || ids.count(id + ".batch") != 0) {
+    if (is_wanted(record) || ids.count(record.Id() + ".batch") != 0 ||
+        ids.count(record.RawId() + ".batch") != 0) {
       chosen.push_back(record);
     }
   }
-  return chosen;
+  return options.array_elements ? chosen : WithArraysCollapsed(std::move(chosen));
 }
 
 absl::StatusOr<std::string> SacctText(const std::vector<JobRecord>& chosen,
@@ -682,8 +625,8 @@ std::string SacctFields() {
 
 std::string SacctHelp() {
   return "Usage: sacct [OPTIONS]\n"
-         "Shows jobs and steps of a cluster of Cadre, also those that have ended: the last 1,000\n"
-         "that its server knows.\n"
+         "Shows jobs and steps of a cluster of Cadre, also those that have ended, as far back as\n"
+         "its server keeps its accounting.\n"
          "\n"
          "  -j, --jobs=IDS           only these jobs, and steps as 57.0 [your jobs of today]\n"
          "  -S, --starttime=TIME     since then: 2026-11-29T12:30, 12:30, now-2hours\n"
@@ -694,6 +637,7 @@ std::string SacctHelp() {
          "  -N, --nodelist=HOSTS     only jobs on these nodes\n"
          "  -o, --format=FIELDS      JobID,JobName%20,State,...; -e lists all\n"
          "  -X, --allocations        without steps\n"
+         "      --array              a line for each element of an array that waits\n"
          "  -P, --parsable2          parted by '|' and not cut; -p: also at the end of lines\n"
          "  -n, --noheader           without the first lines\n"
          "      --json               as JSON\n";

@@ -34,17 +34,14 @@ struct SacctOptions {
   std::string delimiter = "|";
   // The fields of -o.
   std::string format;
+  // Each element of an array that waits has a line of its own.
+  bool array_elements = false;
 };
 
 // INVALID_ARGUMENT: the message follows "sacct: ".
 absl::StatusOr<SacctOptions> ReadSacct(const std::vector<std::string>& arguments,
                                        const std::map<std::string, std::string>& environment,
                                        absl::Time now, absl::TimeZone zone);
-
-// A time of -S or -E: "2026-11-29", "2026-11-29T12:30", "12:30", "1129", "11/29", "now-2hours",
-// "today", "midnight", "noon", "now".
-absl::StatusOr<absl::Time> ParseSlurmDate(absl::string_view text, absl::Time now,
-                                          absl::TimeZone zone);
 
 // The records that are shown, with the steps of jobs.
 std::vector<JobRecord> ChooseForSacct(const std::vector<JobRecord>& records,

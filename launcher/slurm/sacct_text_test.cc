@@ -1,10 +1,12 @@
 // Tests sacct's options and its table, whose fields are those of Slurm 23.02.
 #include "launcher/slurm/sacct_text.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/slurm/job_record_for_test.h"
+#include "launcher/spec/queue_values.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre::launcher {
@@ -63,6 +65,33 @@ TEST(SacctTextTest, ForPrograms) {
   EXPECT_EQ(Text({"-j", "56", "--format=State", "--noheader", "--parsable2"}), "FAILED\n");
   EXPECT_EQ(Text({"-Xnp", "-j57", "-oJobID,State"}), "57|RUNNING|\n");
   EXPECT_EQ(Text({"-j", "57_3", "-nP"}), "");
+}
+
+// As submitit and NeMo-Run read it.
+TEST(SacctTextTest, Arrays) {
+  std::vector<v1::JobStatus> jobs;
+  for (uint32_t index = 0; index < 4; ++index) {
+    v1::JobStatus job =
+        TestJob(12 + index, absl::StrCat("sweep-", index), index == 0 ? v1::RUNNING : v1::QUEUED);
+    job.set_array(12);
+    job.set_array_index(index);
+    job.set_batch_name("sweep");
+    if (index == 0) job.add_allocated("n1");
+    jobs.push_back(job);
+  }
+  const auto text = [&](const std::vector<std::string>& arguments) {
+    const auto options = ReadSacct(arguments, {}, TestNow(), absl::UTCTimeZone());
+    EXPECT_OK(options);
+    const auto shown = SacctText(ChooseForSacct(RecordsOf(jobs, {}), *options, TestNow()), *options,
+                                 TestSurroundings());
+    EXPECT_OK(shown);
+    return *shown;
+  };
+  EXPECT_EQ(text({"-oJobID,State,NodeList", "-nP", "-j12"}),
+            "12_0|RUNNING|n1\n12_0.batch|RUNNING|n1\n12_[1-3]|PENDING|None assigned\n");
+  EXPECT_EQ(text({"-oJobID,JobIDRaw,JobName", "-nPX", "-j12_0,12_2"}),
+            "12_0|12|sweep\n12_2|14|sweep\n");
+  EXPECT_EQ(text({"-oJobID", "-nPX", "--array", "-j12"}), "12_0\n12_1\n12_2\n12_3\n");
 }
 
 TEST(SacctTextTest, Selections) {

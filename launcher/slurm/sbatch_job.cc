@@ -22,6 +22,7 @@
 #include "launcher/slurm/option_values.h"
 #include "launcher/slurm/slurm_commands.h"
 #include "launcher/spec/job_spec.h"
+#include "launcher/spec/queue_values.h"
 #include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
@@ -30,6 +31,7 @@ namespace {
 // Where the launcher leaves a batch job's files: in the working directory.
 constexpr char kLogDirectory[] = ".cadre";
 constexpr char kDefaultOutput[] = "slurm-%j.out";
+constexpr char kDefaultArrayOutput[] = "slurm-%A_%a.out";
 // As a job's file may have it (launcher/spec/job_spec.cc).
 constexpr int64_t kMaxPriority = 1000000;
 // What sbatch's --nice lowers the priority by if no number is given.
@@ -79,6 +81,8 @@ struct Numbers {
   Number<uint32_t> gpus, gpus_per_node, gpus_per_task;
   Number<uint32_t> cpus_per_task, cpus_per_gpu, min_cpus;
   Number<uint64_t> memory, memory_per_cpu, memory_per_gpu;
+  // How many nodes are named.
+  Number<uint32_t> named;
 };
 
 template <typename T, typename Parse>
@@ -110,6 +114,11 @@ absl::StatusOr<Numbers> ReadNumbers(const SbatchOptions& options) {
     ASSIGN_OR_RETURN(const auto range, At(*all.nodes, ParseSlurmNodes(all.nodes->value)));
     std::tie(all.min_nodes, all.max_nodes) = range;
   }
+  const auto count_hosts = [](absl::string_view text) -> absl::StatusOr<uint32_t> {
+    ASSIGN_OR_RETURN(const std::vector<std::string> hosts, ParseSlurmHosts(text));
+    return static_cast<uint32_t>(hosts.size());
+  };
+  RETURN_IF_ERROR(Read(options, "nodelist", count_hosts, &all.named));
   RETURN_IF_ERROR(Read(options, "ntasks", one_or_more, &all.tasks));
   RETURN_IF_ERROR(Read(options, "ntasks-per-node", one_or_more, &all.tasks_per_node));
   RETURN_IF_ERROR(Read(options, "ntasks-per-gpu", one_or_more, &all.tasks_per_gpu));
@@ -193,18 +202,27 @@ absl::StatusOr<Size> SmallestSize(const Numbers& all, std::vector<std::string>* 
     nodes = Quotient(all.tasks.value, all.tasks_per_node.value);
   } else if (all.gpus.given() && all.gpus_per_node.given() && all.gpus_per_node.value > 0) {
     nodes = std::max(Quotient(all.gpus.value, all.gpus_per_node.value), 1u);
-  } else if (all.tasks.given() && all.tasks.value > 1) {
+  } else if (all.tasks.given() && all.tasks.value > 1 && all.named.value < 2) {
     notices->push_back(absl::StrCat(Shown(*all.tasks.option),
                                     ": all tasks are on one node; use --nodes or "
                                     "--ntasks-per-node for several"));
   }
+  // All nodes that are named.
+  nodes = std::max(nodes, all.named.value);
   return Size{nodes, nodes};
+}
+
+absl::Status CheckNamed(const Number<uint32_t>& named, uint32_t nodes) {
+  if (named.value <= nodes) return absl::OkStatus();
+  return ErrorAt(*named.option,
+                 absl::StrCat("names ", Count(named.value, "node"), ", and the job has ", nodes));
 }
 
 absl::StatusOr<Size> SettleSize(Numbers& all, bool may_grow, std::vector<std::string>* notices) {
   RETURN_IF_ERROR(CountTasksByGpus(all));
   ASSIGN_OR_RETURN(Size size, all.nodes != nullptr ? SizeOnNodes(all, may_grow, notices)
                                                    : SmallestSize(all, notices));
+  RETURN_IF_ERROR(CheckNamed(all.named, size.max_nodes));
   if (all.tasks.given()) {
     size.tasks = all.tasks.value;
     size.tasks_per_node = Quotient(all.tasks.value, size.min_nodes);
@@ -324,10 +342,14 @@ absl::StatusOr<Size> SetSize(bool may_grow, SbatchOptions& options, v1::JobSpec&
 
 // --- the rest of the job ---
 
-std::string NameOf(const SbatchOptions& options, const std::string& otherwise) {
+// As the user wrote it.
+std::string WholeNameOf(const SbatchOptions& options, const std::string& otherwise) {
   const GivenOption* const given = options.Find("job-name");
-  const std::string name =
-      JobNameFrom(given == nullptr || given->value.empty() ? otherwise : given->value);
+  return given == nullptr || given->value.empty() ? otherwise : given->value;
+}
+
+std::string NameOf(const SbatchOptions& options, const std::string& otherwise) {
+  const std::string name = JobNameFrom(WholeNameOf(options, otherwise));
   // A name of digits alone would be taken for an id.
   return absl::c_all_of(name, absl::ascii_isdigit) ? "job-" + name : name;
 }
@@ -351,10 +373,11 @@ absl::Status SetPriority(const SbatchOptions& options, v1::JobSpec& spec) {
     if (absl::EqualsIgnoreCase(given->value, "TOP")) {
       priority = kMaxPriority;
     } else if (given->value == "0") {
-      return ErrorAt(*given, "would hold the job, which is not possible yet; leave it out");
+      // As with Slurm.
+      spec.mutable_queue()->set_held(true);
     } else if (!absl::SimpleAtoi(given->value, &priority) || priority < 1 ||
                priority > kMaxPriority) {
-      return absl::InvalidArgumentError(absl::StrCat(given->place, ": expected 1 to ", kMaxPriority,
+      return absl::InvalidArgumentError(absl::StrCat(given->place, ": expected 0 to ", kMaxPriority,
                                                      " or TOP, got ", Quoted(given->value)));
     }
   }
@@ -367,6 +390,83 @@ absl::Status SetPriority(const SbatchOptions& options, v1::JobSpec& spec) {
     nice = std::clamp(nice, -2 * kMaxPriority, 2 * kMaxPriority);
   }
   spec.set_priority(static_cast<int32_t>(std::clamp(priority - nice, -kMaxPriority, kMaxPriority)));
+  return absl::OkStatus();
+}
+
+// When the job may leave the queue.
+absl::Status SetQueue(const SbatchOptions& options, const Submitter& submitter, v1::JobSpec& spec) {
+  if (options.Has("hold")) spec.mutable_queue()->set_held(true);
+  if (const GivenOption* const given = options.Find("begin")) {
+    ASSIGN_OR_RETURN(const absl::Time begin,
+                     At(*given, ParseTimeToCome(given->value, submitter.now, submitter.zone)));
+    spec.mutable_queue()->set_begin_unix_ms(absl::ToUnixMillis(begin));
+  }
+  if (const GivenOption* const given = options.Find("deadline")) {
+    ASSIGN_OR_RETURN(const absl::Time deadline,
+                     At(*given, ParseTimeToCome(given->value, submitter.now, submitter.zone)));
+    if (deadline <= submitter.now) return ErrorAt(*given, "is over; expected a time to come");
+    spec.mutable_queue()->set_deadline_unix_ms(absl::ToUnixMillis(deadline));
+  }
+  // Scripts give what may be empty: --dependency="$DEPENDENCY".
+  if (const GivenOption* const given = options.Find("dependency");
+      given != nullptr && !given->value.empty()) {
+    const absl::Status read = ParseDependencies(given->value, spec.mutable_queue());
+    if (!read.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(given->place, ": ", read.message()));
+    }
+  }
+  if (const GivenOption* const given = options.Find("kill-on-invalid-dep")) {
+    const std::string text = absl::AsciiStrToLower(given->value);
+    if (text != "yes" && text != "no") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(given->place, ": expected yes or no, got ", Quoted(given->value)));
+    }
+    spec.mutable_queue()->set_keep_if_never(text == "no");
+  }
+  return absl::OkStatus();
+}
+
+// Which nodes the job may have.
+absl::Status SetPlacement(const SbatchOptions& options, v1::JobSpec& spec) {
+  v1::Placement& placement = *spec.mutable_placement();
+  if (const GivenOption* const given = options.Find("nodelist")) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
+                     At(*given, ParseSlurmHosts(given->value)));
+    placement.mutable_nodes()->Assign(hosts.begin(), hosts.end());
+  }
+  if (const GivenOption* const given = options.Find("exclude")) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
+                     At(*given, ParseSlurmHosts(given->value)));
+    placement.mutable_exclude()->Assign(hosts.begin(), hosts.end());
+    for (const std::string& host : hosts) {
+      if (absl::c_linear_search(placement.nodes(), host)) {
+        return ErrorAt(*given, absl::StrCat(host, " is also asked for by name"));
+      }
+    }
+  }
+  if (const GivenOption* const given = options.Find("constraint")) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> labels,
+                     At(*given, ParseSlurmConstraint(given->value)));
+    placement.mutable_labels()->Assign(labels.begin(), labels.end());
+  }
+  return absl::OkStatus();
+}
+
+// What happens before the time limit, and when a node is lost.
+absl::Status SetEnds(SbatchOptions& options, v1::JobSpec& spec) {
+  if (options.Has("requeue")) spec.mutable_restart()->set_requeue(true);
+  if (options.Has("no-requeue")) spec.mutable_restart()->set_requeue(false);
+  const GivenOption* const given = options.Find("signal");
+  if (given == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const SlurmWarning warning, At(*given, ParseSlurmWarning(given->value)));
+  v1::Timeouts& timeouts = *spec.mutable_timeouts();
+  *timeouts.mutable_warning() = ToProto(warning.before);
+  timeouts.set_warning_signal(warning.signal);
+  if (spec.has_batch()) spec.mutable_batch()->set_warn_script(warning.script);
+  if (!timeouts.has_total()) {
+    options.notices.push_back(
+        absl::StrCat(Shown(*given), ": no signal is sent, as the job has no limit (--time)"));
+  }
   return absl::OkStatus();
 }
 
@@ -492,6 +592,9 @@ absl::StatusOr<Size> SetAll(bool may_grow, const Submitter& submitter, SbatchOpt
   ASSIGN_OR_RETURN(const Size size, SetSize(may_grow, options, spec));
   RETURN_IF_ERROR(SetTime(options, spec));
   RETURN_IF_ERROR(SetPriority(options, spec));
+  RETURN_IF_ERROR(SetQueue(options, submitter, spec));
+  RETURN_IF_ERROR(SetPlacement(options, spec));
+  RETURN_IF_ERROR(SetEnds(options, spec));
   RETURN_IF_ERROR(SetDirectory(options, submitter.directory, spec));
   RETURN_IF_ERROR(SetFiles(options, *spec.mutable_logs()));
   RETURN_IF_ERROR(Exporter(submitter, spec).Export(options.Find("export"), &options.notices));
@@ -520,8 +623,9 @@ absl::StatusOr<v1::JobSpec> MakeBatchJob(const BatchSource& source, const Submit
   batch.mutable_args()->Assign(source.args.begin(), source.args.end());
   batch.set_submit_dir(submitter.directory);
   batch.set_submit_host(submitter.host);
+  batch.set_name(WholeNameOf(options, source.name));
   spec.mutable_logs()->set_dir(kLogDirectory);
-  spec.mutable_logs()->set_stdout_file(kDefaultOutput);
+  spec.mutable_logs()->set_stdout_file(options.Has("array") ? kDefaultArrayOutput : kDefaultOutput);
   ASSIGN_OR_RETURN(const Size size, SetAll(/*may_grow=*/false, submitter, options, spec));
   batch.set_ntasks(size.tasks);
   RETURN_IF_ERROR(CheckBytes(spec));
@@ -538,14 +642,19 @@ absl::StatusOr<v1::JobSpec> MakeProgramJob(const std::vector<std::string>& comma
   return spec;
 }
 
-absl::Status ChangeJob(absl::string_view file, SbatchOptions& options, v1::JobSpec& spec) {
+absl::Status ChangeJob(absl::string_view file, const Submitter& submitter, SbatchOptions& options,
+                       v1::JobSpec& spec) {
   static const auto* const possible =
       new std::set<std::string>{"job-name",      "nodes",         "ntasks-per-node",
                                 "cpus-per-task", "gpus-per-task", "time",
                                 "priority",      "nice",          "chdir",
                                 "output",        "error",         "open-mode",
                                 "parsable",      "quiet",         "wait",
-                                "test-only"};
+                                "test-only",     "hold",          "begin",
+                                "deadline",      "dependency",    "kill-on-invalid-dep",
+                                "nodelist",      "exclude",       "constraint",
+                                "array",         "signal",        "requeue",
+                                "no-requeue"};
   for (const auto& [name, option] : options.given) {
     if (possible->count(name) != 0) continue;
     return ErrorAt(option, absl::StrCat("is for batch scripts; write what it means into ", file));
@@ -568,7 +677,21 @@ absl::Status ChangeJob(absl::string_view file, SbatchOptions& options, v1::JobSp
   }
   RETURN_IF_ERROR(SetTime(options, spec));
   RETURN_IF_ERROR(SetPriority(options, spec));
+  RETURN_IF_ERROR(SetQueue(options, submitter, spec));
+  RETURN_IF_ERROR(SetPlacement(options, spec));
+  RETURN_IF_ERROR(CheckNamed(all.named, std::max(spec.nodes().max(), 1u)));
+  RETURN_IF_ERROR(SetEnds(options, spec));
   return SetFiles(options, *spec.mutable_logs());
+}
+
+absl::StatusOr<v1::ArrayElements> ArrayOf(const SbatchOptions& options) {
+  v1::ArrayElements elements;
+  const GivenOption* const given = options.Find("array");
+  if (given == nullptr) return elements;
+  ASSIGN_OR_RETURN(const SlurmArray array, At(*given, ParseSlurmArray(given->value)));
+  elements.mutable_indices()->Assign(array.indices.begin(), array.indices.end());
+  elements.set_at_once(array.at_once);
+  return elements;
 }
 
 }  // namespace cadre::launcher

@@ -11,7 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "launcher/slurm/sbatch_options.h"
+#include "proto/control.pb.h"
 #include "proto/spec.pb.h"
 
 namespace cadre::launcher {
@@ -20,12 +22,15 @@ namespace cadre::launcher {
 // variables that it has.
 inline constexpr size_t kMaxBatchJobBytes = 512 << 10;
 
-// Where and by whom a job is submitted.
+// Where, when and by whom a job is submitted.
 struct Submitter {
   std::map<std::string, std::string> environment;
   // Absolute.
   std::string directory;
   std::string host;
+  // From which "now+1hour" is counted, and the zone of times without one.
+  absl::Time now = absl::UnixEpoch();
+  absl::TimeZone zone = absl::UTCTimeZone();
 };
 
 struct BatchSource {
@@ -54,7 +59,11 @@ absl::StatusOr<v1::JobSpec> MakeProgramJob(const std::vector<std::string>& comma
 
 // Changes a job that was read from `file`. INVALID_ARGUMENT also: an option says what is written
 // into the file only.
-absl::Status ChangeJob(absl::string_view file, SbatchOptions& options, v1::JobSpec& spec);
+absl::Status ChangeJob(absl::string_view file, const Submitter& submitter, SbatchOptions& options,
+                       v1::JobSpec& spec);
+
+// The elements that --array asks for; without it there are none, and it is one job.
+absl::StatusOr<v1::ArrayElements> ArrayOf(const SbatchOptions& options);
 
 }  // namespace cadre::launcher
 

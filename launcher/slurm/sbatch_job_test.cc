@@ -2,6 +2,7 @@
 #include "launcher/slurm/sbatch_job.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,7 +29,12 @@ SbatchOptions Options(const std::vector<std::string>& arguments) {
   return options.ok() ? *options : SbatchOptions();
 }
 
-const Submitter kHere = {{{"HOME", "/home/ann"}}, "/home/ann/runs", "login1"};
+// 2026-11-29 12:00:00 UTC.
+const Submitter kHere = {{{"HOME", "/home/ann"}},
+                         "/home/ann/runs",
+                         "login1",
+                         absl::FromUnixSeconds(1795953600),
+                         absl::UTCTimeZone()};
 
 BatchSource Script() {
   return {"#!/bin/bash\necho\n", {"--epochs", "3"}, "train.sh", {"/home/ann/train.sh"}};
@@ -183,8 +189,14 @@ TEST(SbatchJobTest, WrongValues) {
       {"--gres=fpga:1", "--gres: expected gpu:N"},
       {"--time=1h", "--time: expected a time"},
       {"--time=9000-0", "at most 10 years"},
-      {"--priority=x", "--priority: expected 1 to 1000000"},
-      {"--priority=0", "would hold the job"},
+      {"--priority=x", "--priority: expected 0 to 1000000"},
+      {"--signal=NO@5", "--signal: expected a signal"},
+      {"--begin=soon", "--begin: expected a time, as 2026-12-01T08:00"},
+      {"--deadline=2020-01-01", "--deadline=2020-01-01: is over"},
+      {"--dependency=afterok:x", "--dependency: expected the id of a job"},
+      {"--kill-on-invalid-dep=maybe", "--kill-on-invalid-dep: expected yes or no"},
+      {"--nodelist=n[1-", "--nodelist: "},
+      {"--constraint=[a|b]", "--constraint: \"[a|b]\": brackets"},
       {"--nice=x", "--nice: expected a number"},
       {"--open-mode=x", "--open-mode: expected append or truncate"},
       {"--output=", "expected the name of a file"},
@@ -212,7 +224,67 @@ TEST(SbatchJobTest, Priorities) {
   EXPECT_EQ(Make({"--nice=2147483645"})->priority(), -1000000);
 }
 
+TEST(SbatchJobTest, WhenTheJobMayBegin) {
+  EXPECT_FALSE(Make({})->has_queue());
+  EXPECT_TRUE(Make({"-H"})->queue().held());
+  EXPECT_TRUE(Make({"--priority=0"})->queue().held());
+  const auto spec = Make({"-b", "now+1hour", "--deadline=2026-12-01T08:00", "-d",
+                          "afterok:12,after:13+5", "--kill-on-invalid-dep=no"});
+  ASSERT_OK(spec);
+  EXPECT_EQ(spec->queue().begin_unix_ms(), int64_t{1795957200000});
+  EXPECT_EQ(spec->queue().deadline_unix_ms(), int64_t{1796112000000});
+  EXPECT_TRUE(spec->queue().keep_if_never());
+  ASSERT_EQ(spec->queue().dependencies_size(), 2);
+  EXPECT_EQ(spec->queue().dependencies(0).kind(), v1::Dependency::AFTER_OK);
+  EXPECT_EQ(spec->queue().dependencies(0).job(), 12u);
+  EXPECT_EQ(spec->queue().dependencies(1).delay().seconds(), 300);
+  EXPECT_TRUE(Make({"-dafterok:12?afterok:13"})->queue().any_dependency());
+}
+
+TEST(SbatchJobTest, ChosenNodes) {
+  const auto spec = Make({"-w", "n[1-2],m7", "-x", "n9", "-C", "a100&rack=1|rack=2"});
+  ASSERT_OK(spec);
+  EXPECT_THAT(spec->placement().nodes(), ElementsAre("n1", "n2", "m7"));
+  EXPECT_THAT(spec->placement().exclude(), ElementsAre("n9"));
+  EXPECT_THAT(spec->placement().labels(), ElementsAre("a100|rack=2", "rack=1|rack=2"));
+  // The job has all nodes that are named.
+  EXPECT_EQ(spec->nodes().min(), 3u);
+  EXPECT_EQ(SizeOf({"-w", "n[1-2]", "-N4"}), "4x1");
+  EXPECT_EQ(SizeOf({"-w", "n[1-2]", "-n4"}), "2x2");
+  EXPECT_EQ(SizeOf({"-w", "n[1-2]", "-N1"}), "-w n[1-2]: names 2 nodes, and the job has 1");
+  EXPECT_EQ(SizeOf({"-w", "n1", "-x", "n[1-2]"}), "-x n[1-2]: n1 is also asked for by name");
+}
+
+TEST(SbatchJobTest, WarningsAndLostNodes) {
+  const auto spec = Make({"--signal=B:USR1@90", "-t", "60", "--no-requeue"});
+  ASSERT_OK(spec);
+  EXPECT_EQ(spec->timeouts().warning().seconds(), 90);
+  EXPECT_EQ(spec->timeouts().warning_signal(), 10);
+  EXPECT_TRUE(spec->batch().warn_script());
+  EXPECT_TRUE(spec->restart().has_requeue() && !spec->restart().requeue());
+  EXPECT_FALSE(Make({"--signal=USR2", "-t1"})->batch().warn_script());
+  EXPECT_TRUE(Make({"--requeue"})->restart().requeue());
+  EXPECT_FALSE(Make({})->restart().has_requeue());
+  std::vector<std::string> notices;
+  EXPECT_OK(Make({"--signal=USR1"}, &notices));
+  EXPECT_THAT(notices, ElementsAre("--signal=USR1: no signal is sent, as the job has no limit "
+                                   "(--time)"));
+}
+
+TEST(SbatchJobTest, Arrays) {
+  const auto array = ArrayOf(Options({"--array=0-3,7%2"}));
+  ASSERT_OK(array);
+  EXPECT_THAT(array->indices(), ElementsAre(0u, 1u, 2u, 3u, 7u));
+  EXPECT_EQ(array->at_once(), 2u);
+  EXPECT_EQ(ArrayOf(Options({}))->indices_size(), 0);
+  EXPECT_THAT(ArrayOf(Options({"-a", "0-1000"})),
+              StatusIs(kInvalid, HasSubstr("-a: an array has at most 1000 elements")));
+  EXPECT_EQ(Make({"-a0-3"})->logs().stdout_file(), "slurm-%A_%a.out");
+}
+
 TEST(SbatchJobTest, Names) {
+  EXPECT_EQ(Make({})->batch().name(), "train.sh");
+  EXPECT_EQ(Make({"-J", "GPT_7B.v2"})->batch().name(), "GPT_7B.v2");
   EXPECT_EQ(Make({"-J", "GPT_7B.v2"})->name(), "gpt-7b-v2");
   EXPECT_EQ(Make({"-J", "12"})->name(), "job-12");
   EXPECT_EQ(Make({"--job-name="})->name(), "train-sh");
@@ -290,9 +362,13 @@ TEST(ChangeJobTest, OptionsWinOverTheFile) {
   spec.set_name("mnist");
   spec.set_priority(5);
   spec.mutable_timeouts()->mutable_total()->set_seconds(1);
-  SbatchOptions options = Options({"-J", "Other", "-N2-3", "--ntasks-per-node=4", "-c2", "-t", "9",
-                                   "--nice=2", "-D", "/x", "-o", "a.out", "-p", "gpu"});
-  ASSERT_OK(ChangeJob("job.yaml", options, spec));
+  SbatchOptions options = Options({"-J",  "Other", "-N2-3",    "--ntasks-per-node=4",
+                                   "-c2", "-t",    "9",        "--nice=2",
+                                   "-D",  "/x",    "-o",       "a.out",
+                                   "-p",  "gpu",   "--hold",   "-w",
+                                   "n1",  "-x",    "n2",       "-C",
+                                   "a",   "-b",    "now+1hour"});
+  ASSERT_OK(ChangeJob("job.yaml", kHere, options, spec));
   EXPECT_EQ(spec.name(), "other");
   EXPECT_EQ(spec.nodes().min(), 2u);
   EXPECT_EQ(spec.nodes().max(), 3u);
@@ -302,6 +378,11 @@ TEST(ChangeJobTest, OptionsWinOverTheFile) {
   EXPECT_EQ(spec.priority(), 3);
   EXPECT_EQ(spec.working_dir(), "/x");
   EXPECT_EQ(spec.logs().stdout_file(), "a.out");
+  EXPECT_TRUE(spec.queue().held());
+  EXPECT_EQ(spec.queue().begin_unix_ms(), int64_t{1795957200000});
+  EXPECT_THAT(spec.placement().nodes(), ElementsAre("n1"));
+  EXPECT_THAT(spec.placement().exclude(), ElementsAre("n2"));
+  EXPECT_THAT(spec.placement().labels(), ElementsAre("a"));
   EXPECT_THAT(options.notices, ElementsAre(HasSubstr("no effect")));
 }
 
@@ -309,7 +390,7 @@ TEST(ChangeJobTest, OtherOptionsAreRefused) {
   v1::JobSpec spec;
   for (const char* const other : {"--mem=4G", "--ntasks=4", "--export=NONE"}) {
     SbatchOptions options = Options({other});
-    EXPECT_THAT(ChangeJob("job.yaml", options, spec),
+    EXPECT_THAT(ChangeJob("job.yaml", kHere, options, spec),
                 StatusIs(kInvalid, HasSubstr("write what it means into job.yaml")));
   }
 }

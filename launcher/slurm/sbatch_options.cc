@@ -30,8 +30,6 @@ constexpr SbatchEffect kRefused = SbatchEffect::kRefused;
 
 constexpr char kNoSockets[] =
     "sockets and cores are not counted; ask for CPUs with --cpus-per-task, or leave it out";
-constexpr char kNoChosenNodes[] = "nodes cannot be chosen by name yet; leave it out";
-constexpr char kNoFeatures[] = "nodes have no features yet; leave it out";
 constexpr char kNoBurstBuffers[] = "there are no burst buffers; copy the files in the script";
 constexpr char kNoPlacing[] = "the server chooses the nodes, without regard to it";
 constexpr char kNoBinding[] = "tasks are not bound by it";
@@ -42,20 +40,21 @@ const SbatchFlag kFlags[] = {
     {"account", 'A', kYes, kAccepted, "SBATCH_ACCOUNT", nullptr, "no account is charged"},
     {"acctg-freq", '\0', kYes, kAccepted, "SBATCH_ACCTG_FREQ", nullptr,
      "Cadre chooses how often it measures"},
-    {"array", 'a', kYes, kRefused, "SBATCH_ARRAY_INX", nullptr,
-     "there are no job arrays yet; submit one job for each index, with the index as an argument "
-     "of the script"},
-    {"batch", '\0', kYes, kRefused, "SBATCH_BATCH", nullptr, kNoFeatures},
+    {"array", 'a', kYes, kMapped, "SBATCH_ARRAY_INX", "INDICES",
+     "A job for each index: 0-9, 1,3,5-9:2, 0-9%3 (3 at a time)."},
+    {"batch", '\0', kYes, kRefused, "SBATCH_BATCH", nullptr,
+     "the script runs on the first node; say with --constraint what all nodes must have"},
     {"bb", '\0', kYes, kRefused, nullptr, nullptr, kNoBurstBuffers},
     {"bbf", '\0', kYes, kRefused, nullptr, nullptr, kNoBurstBuffers},
-    {"begin", 'b', kYes, kRefused, nullptr, nullptr,
-     "a job cannot be put off yet; submit it at that time, with at(1) for example"},
+    {"begin", 'b', kYes, kMapped, nullptr, "TIME",
+     "Not before this time: 2026-12-01T08:00, 16:30, now+1hour."},
     {"chdir", 'D', kYes, kMapped, nullptr, "DIR", "Directory in which the script starts [here]."},
     {"cluster-constraint", '\0', kYes, kAccepted, nullptr, nullptr, "there is one cluster"},
     {"clusters", 'M', kYes, kRefused, "SBATCH_CLUSTERS", nullptr,
      "the cluster is that of the server (CADRE_SERVER); leave it out"},
     {"comment", '\0', kYes, kAccepted, nullptr, nullptr, "comments are not kept"},
-    {"constraint", 'C', kYes, kRefused, "SBATCH_CONSTRAINT", nullptr, kNoFeatures},
+    {"constraint", 'C', kYes, kMapped, "SBATCH_CONSTRAINT", "LABELS",
+     "Labels that each node has: \"a&b\", \"a|b\"."},
     {"container", '\0', kYes, kRefused, "SBATCH_CONTAINER", nullptr,
      "containers are not started yet; start the container in the script"},
     {"contiguous", '\0', kNo, kAccepted, nullptr, nullptr, kNoPlacing},
@@ -65,17 +64,16 @@ const SbatchFlag kFlags[] = {
      "frequencies are not changed"},
     {"cpus-per-gpu", '\0', kYes, kMapped, "SBATCH_CPUS_PER_GPU", "N", "CPUs for each GPU."},
     {"cpus-per-task", 'c', kYes, kMapped, "SBATCH_CPUS_PER_TASK", "N", "CPUs for each task [1]."},
-    {"deadline", '\0', kYes, kRefused, nullptr, nullptr,
-     "there are no deadlines yet; give the job a limit with --time"},
+    {"deadline", '\0', kYes, kMapped, nullptr, "TIME",
+     "Cancel the job if it has not ended by this time."},
     {"delay-boot", '\0', kYes, kAccepted, "SBATCH_DELAY_BOOT", nullptr, "nodes are not booted"},
-    {"dependency", 'd', kYes, kRefused, nullptr, nullptr,
-     "jobs cannot depend on others yet; submit it when the other one has ended, for which 'sbatch "
-     "--wait' waits"},
+    {"dependency", 'd', kYes, kMapped, nullptr, "afterok:ID,...",
+     "Jobs that it waits for; also afterany, afternotok, ..."},
     {"distribution", 'm', kYes, kAccepted, "SBATCH_DISTRIBUTION", nullptr,
      "tasks fill one node after the other"},
     {"error", 'e', kYes, kMapped, "SBATCH_ERROR", "FILE",
      "File for the script's standard error [that of its output]."},
-    {"exclude", 'x', kYes, kRefused, nullptr, nullptr, kNoChosenNodes},
+    {"exclude", 'x', kYes, kMapped, nullptr, "HOSTS", "Nodes that the job is not to have."},
     {"exclusive", '\0', kMaybe, kAccepted, "SBATCH_EXCLUSIVE", nullptr,
      "other jobs may get what the job does not ask for on its nodes"},
     {"export", '\0', kYes, kMapped, "SBATCH_EXPORT", "ALL|NONE|NAME[=VALUE],...",
@@ -101,14 +99,14 @@ const SbatchFlag kFlags[] = {
     {"gres-flags", '\0', kYes, kAccepted, "SBATCH_GRES_FLAGS", nullptr, kNoBinding},
     {"help", 'h', kNo, kMapped, nullptr, nullptr, "Show this help."},
     {"hint", '\0', kYes, kAccepted, "SBATCH_HINT", nullptr, kNoBinding},
-    {"hold", 'H', kNo, kRefused, nullptr, nullptr,
-     "a job cannot be held yet; submit it when it is to run"},
+    {"hold", 'H', kNo, kMapped, nullptr, "", "Wait until 'scontrol release' releases it."},
     {"ignore-pbs", '\0', kNo, kSame, "SBATCH_IGNORE_PBS", nullptr, ""},
     {"input", 'i', kYes, kRefused, "SBATCH_INPUT", nullptr,
      "the script has no standard input yet; begin it with 'exec < FILE'"},
     {"job-name", 'J', kYes, kMapped, "SBATCH_JOB_NAME", "NAME",
      "Name of the job [that of the script]."},
-    {"kill-on-invalid-dep", '\0', kYes, kAccepted, nullptr, nullptr, "there are no dependencies"},
+    {"kill-on-invalid-dep", '\0', kYes, kMapped, nullptr, "yes|no",
+     "Cancel it if they can never be met [yes]."},
     {"licenses", 'L', kYes, kRefused, nullptr, nullptr,
      "licenses are not counted yet; leave it out"},
     {"mail-type", '\0', kYes, kAccepted, nullptr, nullptr, kNoMail},
@@ -124,10 +122,10 @@ const SbatchFlag kFlags[] = {
     {"nice", '\0', kMaybe, kMapped, nullptr, "N", "Lower the priority by this much [100]."},
     {"no-kill", 'k', kMaybe, kAccepted, "SBATCH_NO_KILL", nullptr,
      "it does not change what happens when a node is lost"},
-    {"no-requeue", '\0', kNo, kAccepted, "SBATCH_NO_REQUEUE", nullptr,
-     "it does not change what happens when a node is lost"},
-    {"nodefile", 'F', kYes, kRefused, nullptr, nullptr, kNoChosenNodes},
-    {"nodelist", 'w', kYes, kRefused, nullptr, nullptr, kNoChosenNodes},
+    {"no-requeue", '\0', kNo, kMapped, "SBATCH_NO_REQUEUE", "",
+     "The job fails when it loses a node."},
+    {"nodefile", 'F', kYes, kRefused, nullptr, nullptr, "not yet; name the nodes with --nodelist"},
+    {"nodelist", 'w', kYes, kMapped, nullptr, "HOSTS", "Nodes that are among those of the job."},
     {"nodes", 'N', kYes, kMapped, nullptr, "N", "Nodes [1, or as many as the tasks need]."},
     {"ntasks", 'n', kYes, kMapped, nullptr, "N", "Tasks of all nodes together [one on each]."},
     {"ntasks-per-core", '\0', kYes, kAccepted, nullptr, nullptr, kNoBinding},
@@ -148,19 +146,20 @@ const SbatchFlag kFlags[] = {
     {"partition", 'p', kYes, kAccepted, "SBATCH_PARTITION", nullptr,
      "all nodes are in one partition"},
     {"power", '\0', kYes, kAccepted, "SBATCH_POWER", nullptr, "power is not managed"},
-    {"prefer", '\0', kYes, kAccepted, nullptr, nullptr, "nodes have no features yet"},
-    {"priority", '\0', kYes, kMapped, nullptr, "N", "Higher is placed first [0]."},
+    {"prefer", '\0', kYes, kAccepted, nullptr, nullptr, kNoPlacing},
+    {"priority", '\0', kYes, kMapped, nullptr, "N", "Higher is placed first; 0: as --hold."},
     {"profile", '\0', kYes, kAccepted, "SBATCH_PROFILE", nullptr,
      "'cadre dashboard' shows how busy the nodes are"},
     {"propagate", '\0', kMaybe, kAccepted, nullptr, nullptr, "the job has the limits of its node"},
     {"qos", 'q', kYes, kAccepted, "SBATCH_QOS", nullptr, "there are no classes of service"},
     {"quiet", 'Q', kNo, kMapped, nullptr, "", "Print nothing but errors."},
     {"reboot", '\0', kNo, kAccepted, nullptr, nullptr, "nodes are not booted"},
-    {"requeue", '\0', kNo, kSame, "SBATCH_REQUEUE", nullptr, ""},
+    {"requeue", '\0', kNo, kMapped, "SBATCH_REQUEUE", "",
+     "Begin again on other nodes when one is lost [so]."},
     {"reservation", '\0', kYes, kRefused, "SBATCH_RESERVATION", nullptr,
      "there are no reservations yet; leave it out"},
-    {"signal", '\0', kYes, kAccepted, "SBATCH_SIGNAL", nullptr,
-     "at its time limit the job gets SIGTERM, and SIGKILL 30 s later"},
+    {"signal", '\0', kYes, kMapped, "SBATCH_SIGNAL", "[B:]SIG[@S]",
+     "Signal S seconds before the limit [60]; B: to the script."},
     {"sockets-per-node", '\0', kYes, kRefused, nullptr, nullptr, kNoSockets},
     {"spread-job", '\0', kNo, kAccepted, "SBATCH_SPREAD_JOB", nullptr, kNoPlacing},
     {"switches", '\0', kYes, kAccepted, "SBATCH_REQ_SWITCH", nullptr, kNoPlacing},
@@ -410,7 +409,8 @@ const std::vector<std::vector<std::string>>& Groups() {
   static const auto* const groups = new std::vector<std::vector<std::string>>{
       {"mem", "mem-per-cpu", "mem-per-gpu"},
       {"gpus", "gpus-per-node", "gpus-per-task", "gres", "ntasks-per-gpu"},
-      {"cpus-per-task", "cpus-per-gpu"}};
+      {"cpus-per-task", "cpus-per-gpu"},
+      {"requeue", "no-requeue"}};
   return *groups;
 }
 
@@ -419,6 +419,9 @@ void Add(const std::vector<GivenOption>& options, std::map<std::string, GivenOpt
   std::map<std::string, GivenOption> here;
   for (const GivenOption& option : options) {
     const std::string name = option.name == "tasks-per-node" ? "ntasks-per-node" : option.name;
+    // Of these two the last one counts.
+    if (name == "requeue") here.erase("no-requeue");
+    if (name == "no-requeue") here.erase("requeue");
     here[name] = option;
     here[name].name = name;
   }
@@ -476,8 +479,9 @@ std::string SbatchHelp() {
     absl::StrAppend(&text, left, flag.text, "\n");
   }
   absl::StrAppend(&text,
-                  "\nIn a file name %j stands for the job's id, %x for its name, %u for its ",
-                  "user, %N for the node.\nAccepted, without an effect here:");
+                  "\nIn a file name %j stands for the job's id, %A and %a for an array's id and ",
+                  "index, %x for its\nname, %u for its user, %N for the node.\n"
+                  "Accepted, without an effect here:");
   size_t column = 33;
   for (const absl::string_view word : absl::StrSplit(accepted, ' ', absl::SkipEmpty())) {
     const bool fits = column + 1 + word.size() <= 100;

@@ -168,7 +168,7 @@ TEST(SbatchOptionsTest, OneWayToAskForMemoryOrGpusReplacesTheOthersOfLesserPlace
 
 TEST(SbatchOptionsTest, WhatHasNoEffectIsSaidInALineEach) {
   const auto options = CombineSbatchOptions(
-      Parsed({"--requeue", "--exclusive", "-p", "gpu", "--partition=gpu"}), {}, {});
+      Parsed({"--verbose", "--exclusive", "-p", "gpu", "--partition=gpu"}), {}, {});
   ASSERT_OK(options);
   EXPECT_THAT(options->notices,
               ElementsAre(StartsWith("--exclusive has no effect in a Cadre cluster: "),
@@ -186,8 +186,27 @@ TEST(SbatchOptionsTest, WhatWouldRunInAnotherWayIsRefused) {
         {}, {}, Parsed({flag.value == OptionValue::kNone ? option : option + "=1"}));
     EXPECT_THAT(options, StatusIs(kInvalid, StartsWith(option + ": "))) << option;
   }
-  EXPECT_THAT(CombineSbatchOptions(Parsed({"--array=0-3"}), {}, {}),
-              StatusIs(kInvalid, HasSubstr("submit one job for each index")));
+}
+
+TEST(SbatchOptionsTest, OfRequeueAndNoRequeueTheLastCounts) {
+  const auto options = CombineSbatchOptions(Parsed({"--requeue", "--no-requeue"}), {}, {});
+  ASSERT_OK(options);
+  EXPECT_TRUE(options->Has("no-requeue") && !options->Has("requeue"));
+  const auto wins = CombineSbatchOptions(Parsed({"--no-requeue"}), {}, Parsed({"--requeue"}));
+  ASSERT_OK(wins);
+  EXPECT_TRUE(wins->Has("requeue") && !wins->Has("no-requeue"));
+}
+
+// What asks for its effect is not said to have none.
+TEST(SbatchOptionsTest, OptionsOfTheQueueHaveTheirEffect) {
+  const auto options = CombineSbatchOptions(
+      {}, {},
+      Parsed({"--signal=USR1@90", "--hold", "--begin=now", "--deadline=now+1day",
+              "--dependency=singleton", "--kill-on-invalid-dep=no", "--nodelist=n1", "--exclude=n2",
+              "--constraint=a", "--array=0-3", "--no-requeue"}));
+  ASSERT_OK(options);
+  EXPECT_THAT(options->notices, IsEmpty());
+  EXPECT_EQ(options->given.size(), 11u);
 }
 
 TEST(SbatchHelpTest, HasOptionsWithAnEffectAndFitsItsLines) {

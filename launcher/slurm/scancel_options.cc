@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -36,16 +35,6 @@ const std::vector<Option>& Table() {
   return *table;
 }
 
-// Cancelling sends TERM, and KILL after the grace.
-absl::Status CheckSignal(const std::string& text) {
-  const absl::StatusOr<int> signal = ParseSlurmSignal(text);
-  if (!signal.ok()) return absl::InvalidArgumentError(absl::StrCat("Unknown job signal: ", text));
-  if (*signal == SIGTERM || *signal == SIGKILL || *signal == SIGINT) return absl::OkStatus();
-  return Error(absl::StrCat("--signal=", text,
-                            ": not yet; only TERM, KILL and INT, which cancel the job: its tasks "
-                            "get TERM, and KILL after the grace"));
-}
-
 absl::Status TakeOption(const GivenOption& given, ScancelOptions* options) {
   const std::string& name = given.name;
   // Without their effect other jobs would be cancelled.
@@ -67,7 +56,16 @@ absl::Status TakeOption(const GivenOption& given, ScancelOptions* options) {
   if (name == "name" || name == "jobname") selection.names.insert(given.value);
   if (name == "partition") selection.partitions.insert(given.value);
   if (name == "user") options->users.push_back(given.value);
-  if (name == "signal") return CheckSignal(given.value);
+  if (name == "batch") options->to_script = true;
+  if (name == "full") options->to_all = true;
+  if (name == "signal") {
+    const absl::StatusOr<int> signal = ParseSlurmSignal(given.value);
+    if (!signal.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Unknown job signal: ", OneLine(given.value, 64)));
+    }
+    options->signal = *signal;
+  }
   if (name == "state") {
     const absl::StatusOr<std::string> state = ParseState(given.value);
     if (!state.ok()) return Error(state.status().message());
@@ -87,17 +85,21 @@ absl::Status TakeOption(const GivenOption& given, ScancelOptions* options) {
 
 }  // namespace
 
+bool ScancelOptions::Cancels() const {
+  // For a script alone, or with its steps, TERM and INT are signals as others are.
+  if (to_script || to_all) return signal == 0 || signal == SIGKILL;
+  return signal == 0 || signal == SIGTERM || signal == SIGINT || signal == SIGKILL;
+}
+
 absl::StatusOr<ScancelOptions> ReadScancel(const std::vector<std::string>& arguments) {
   ASSIGN_OR_RETURN(const ParsedOptions parsed,
                    ParseOptions(arguments, Table(), AfterFirstWord::kOptionsToo));
   ScancelOptions options;
   for (const GivenOption& given : parsed.options) RETURN_IF_ERROR(TakeOption(given, &options));
   for (const std::string& word : parsed.rest) {
-    for (std::string& id : ItemsOf(word)) {
-      const absl::StatusOr<WantedId> wanted = ParseWantedId(id);
-      if (!wanted.ok()) return Error(absl::StrCat("Invalid job id ", OneLine(id, 64)));
-      options.ids.push_back(std::move(id));
-    }
+    const absl::StatusOr<std::vector<WantedId>> wanted = ParseWantedIds(word);
+    if (!wanted.ok()) return Error(absl::StrCat("Invalid job id ", OneLine(word, 64)));
+    options.ids.insert(options.ids.end(), wanted->begin(), wanted->end());
   }
   if (options.answer == ScancelOptions::Answer::kNone && options.ids.empty() &&
       !options.HasFilters()) {
@@ -114,20 +116,18 @@ ToCancel ChooseToCancel(const std::vector<JobRecord>& records, const ScancelOpti
                     [&record](const JobRecord& one) { return one.server_id == record.server_id; });
     if (!taken) chosen.records.push_back(record);
   };
-  for (const std::string& id : options.ids) {
-    const WantedId wanted = ParseWantedId(id).value_or(WantedId());
-    const std::string name = absl::StrCat(wanted.job, wanted.step.empty() || wanted.step == "batch"
-                                                          ? ""
-                                                          : absl::StrCat(".", wanted.step));
+  for (const WantedId& wanted : options.ids) {
+    const bool of_job = wanted.step.empty() || wanted.step == "batch";
     bool known = false;
     for (const JobRecord& record : records) {
-      if (record.Id() != name) continue;
+      if (!wanted.MeansJobOf(record) || record.step.has_value() == of_job) continue;
+      if (!of_job && absl::StrCat(*record.step) != wanted.step) continue;
       known = true;
       if (!record.HasEnded() && options.selection.Selects(record)) take(record);
     }
     if (known) continue;
     chosen.errors.push_back(absl::StrCat("Kill job error on job ",
-                                         wanted.step.empty() ? "" : "step ", "id ", id,
+                                         wanted.step.empty() ? "" : "step ", "id ", wanted.Text(),
                                          ": Invalid job id specified"));
   }
   if (options.ids.empty()) {
@@ -142,7 +142,7 @@ ToCancel ChooseToCancel(const std::vector<JobRecord>& records, const ScancelOpti
 }
 
 std::string ScancelHelp() {
-  return "Usage: scancel [OPTIONS] [JOB_ID[.STEP] ...]\n"
+  return "Usage: scancel [OPTIONS] [JOB_ID[_INDEX][.STEP] ...]\n"
          "Cancels jobs and steps of a cluster of Cadre: their tasks get TERM, and KILL after the\n"
          "grace.\n"
          "\n"
@@ -150,7 +150,9 @@ std::string ScancelHelp() {
          "  -u, --user=NAME       jobs of this user; --me: your own\n"
          "  -t, --state=STATE     jobs in this state: PENDING or RUNNING\n"
          "  -w, --nodelist=HOSTS  jobs on these nodes\n"
-         "  -s, --signal=NAME     TERM, KILL or INT, which all cancel\n"
+         "  -s, --signal=NAME     send this signal to their tasks, and do not cancel; TERM and\n"
+         "                        INT cancel, and KILL cancels at once, without grace\n"
+         "  -b, --batch           send it to the batch script alone; -f, --full: and to its steps\n"
          "  -i, --interactive     ask before each job is cancelled\n"
          "  -Q, --quiet           without errors of ids that are not known; -v: say more\n";
 }

@@ -13,8 +13,14 @@ namespace cadre::launcher {
 struct ScancelOptions {
   enum class Answer { kNone, kHelp, kVersion };
   Answer answer = Answer::kNone;
-  // Of jobs and steps, in the order in which they were given.
-  std::vector<std::string> ids;
+  // Of jobs, elements of arrays and steps, in the order in which they were given.
+  std::vector<WantedId> ids;
+  // 0: jobs are cancelled. TERM and INT do the same, and KILL does it without grace.
+  int signal = 0;
+  bool Cancels() const;
+  // Who gets a signal of a batch job: its script alone, or with its steps.
+  bool to_script = false;
+  bool to_all = false;
   // Users, as in SqueueOptions, and what else jobs have to fit.
   JobSelection selection;
   std::vector<std::string> users;

@@ -1,6 +1,7 @@
 // Tests which jobs scancel selects.
 #include "launcher/slurm/scancel_options.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -59,11 +60,45 @@ TEST(ScancelOptionsTest, ByFilter) {
 }
 
 TEST(ScancelOptionsTest, Signals) {
-  for (const char* const signal : {"TERM", "SIGKILL", "2"}) {
-    EXPECT_EQ(Chosen({"-s", signal, "57"}), "57") << signal;
+  const auto signal = [](const std::vector<std::string>& arguments) {
+    const auto options = ReadScancel(arguments);
+    EXPECT_OK(options);
+    return absl::StrCat(options->signal, options->Cancels() ? " cancels" : "",
+                        options->to_script ? " script" : "", options->to_all ? " all" : "");
+  };
+  EXPECT_EQ(signal({"57"}), "0 cancels");
+  for (const auto& [text, number] :
+       std::vector<std::pair<std::string, int>>{{"TERM", 15}, {"SIGKILL", 9}, {"2", 2}}) {
+    EXPECT_EQ(signal({"-s", text, "57"}), absl::StrCat(number, " cancels"));
   }
-  EXPECT_THAT(Chosen({"--signal", "USR1", "57"}), HasSubstr("error: --signal=USR1: not yet"));
+  EXPECT_EQ(signal({"--signal", "USR1", "57"}), "10");
+  EXPECT_EQ(signal({"-b", "-sUSR2", "57"}), "12 script");
+  EXPECT_EQ(signal({"--full", "--signal=TERM", "57"}), "15 all");
+  EXPECT_EQ(signal({"-f", "-sKILL", "57"}), "9 cancels all");
   EXPECT_EQ(Chosen({"-sFOO", "57"}), "Unknown job signal: FOO");
+}
+
+TEST(ScancelOptionsTest, ElementsOfAnArray) {
+  std::vector<v1::JobStatus> jobs;
+  for (uint32_t index = 0; index < 4; ++index) {
+    jobs.push_back(TestJob(12 + index, absl::StrCat("sweep-", index), v1::QUEUED));
+    jobs.back().set_array(12);
+    jobs.back().set_array_index(index);
+  }
+  const auto chosen = [&](const std::vector<std::string>& arguments) {
+    const auto options = ReadScancel(arguments);
+    EXPECT_OK(options);
+    const ToCancel found = ChooseToCancel(RecordsOf(jobs, {}), *options);
+    std::vector<std::string> texts = found.errors;
+    for (const JobRecord& record : found.records) texts.push_back(record.Id());
+    return absl::StrJoin(texts, " ");
+  };
+  // The array's id means all of its elements.
+  EXPECT_EQ(chosen({"12"}), "12_0 12_1 12_2 12_3");
+  EXPECT_EQ(chosen({"12_2"}), "12_2");
+  EXPECT_EQ(chosen({"12_[0-1,3]"}), "12_0 12_1 12_3");
+  EXPECT_EQ(chosen({"13,15"}), "12_1 12_3");
+  EXPECT_EQ(chosen({"12_7"}), "Kill job error on job id 12_7: Invalid job id specified");
 }
 
 // Nothing must be cancelled because of a filter that has no effect.

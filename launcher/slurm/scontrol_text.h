@@ -2,11 +2,14 @@
 #ifndef CADRE_LAUNCHER_SLURM_SCONTROL_TEXT_H_
 #define CADRE_LAUNCHER_SLURM_SCONTROL_TEXT_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "launcher/slurm/job_change.h"
 #include "launcher/slurm/job_record.h"
 #include "launcher/slurm/sinfo_text.h"
 #include "launcher/slurm/squeue_text.h"
@@ -24,19 +27,31 @@ struct ScontrolRequest {
     kSteps,
     kNodes,
     kPartitions,
+    kHold,
+    kRelease,
+    kRequeue,
+    kRequeueHold,
+    kUpdate,
   };
   What what = What::kHelp;
   // The list of hosts, the id of a job or step, or a name. Empty: all, or what SLURM_JOB_NODELIST
   // says.
   std::string which;
+  // The jobs of kHold and those that follow it, by id or by name.
+  std::vector<WantedId> ids;
+  std::set<std::string> names;
+  // Of kUpdate.
+  JobChange change;
   // Each record is one line.
   bool one_line = false;
   bool json = false;
 };
 
-// INVALID_ARGUMENT: the message follows "scontrol: "; it is also the answer to what only an
-// administrator of Slurm, or a later version of Cadre, can do.
-absl::StatusOr<ScontrolRequest> ReadScontrol(const std::vector<std::string>& arguments);
+// Times such as "now+1hour" are counted from `now`. INVALID_ARGUMENT: the message follows
+// "scontrol: "; it is also the answer to what only an administrator of Slurm, or a later version of
+// Cadre, can do.
+absl::StatusOr<ScontrolRequest> ReadScontrol(const std::vector<std::string>& arguments,
+                                             absl::Time now, absl::TimeZone zone);
 
 // A name on each line. INVALID_ARGUMENT: the list is malformed.
 absl::StatusOr<std::string> HostNames(absl::string_view list);

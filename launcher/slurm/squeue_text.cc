@@ -70,12 +70,9 @@ absl::Status AddStates(absl::string_view list, SqueueOptions* options) {
 }
 
 absl::Status AddIds(absl::string_view list, SqueueOptions* options) {
-  for (const std::string& item : ItemsOf(list)) {
-    const absl::StatusOr<WantedId> wanted = ParseWantedId(item);
-    if (!wanted.ok()) return Error(wanted.status().message());
-    options->selection.ids.insert(
-        absl::StrCat(wanted->job, wanted->step.empty() ? "" : ".", wanted->step));
-  }
+  const absl::StatusOr<std::vector<WantedId>> wanted = ParseWantedIds(list);
+  if (!wanted.ok()) return Error(wanted.status().message());
+  for (const WantedId& id : *wanted) options->selection.ids.insert(id.Text());
   return absl::OkStatus();
 }
 
@@ -90,6 +87,7 @@ absl::Status TakeOption(const GivenOption& given, SqueueOptions* options) {
   if (name == "me") options->me = true;
   if (name == "noheader") options->header = false;
   if (name == "long") options->long_list = true;
+  if (name == "array") options->array_elements = true;
   if (name == "json") options->json = true;
   if (name == "sort") options->sort = given.value;
   if (name == "steps") {
@@ -150,6 +148,8 @@ absl::Status TakeEnvironment(const std::map<std::string, std::string>& environme
   if (options->users.empty() && !options->me) {
     options->users = ItemsOf(Lookup(environment, "SQUEUE_USERS"));
   }
+  const auto array = environment.find("SQUEUE_ARRAY");
+  if (array != environment.end()) options->array_elements = true;
   if (selection.states.empty()) return AddStates(Lookup(environment, "SQUEUE_STATES"), options);
   return absl::OkStatus();
 }
@@ -188,7 +188,7 @@ std::string TimeLeft(const JobRecord& job, const TextSurroundings& at) {
 // "(Resources)" of a job that waits or failed, else its nodes.
 std::string NodesOrReason(const JobRecord& job, const TextSurroundings&) {
   const bool reason = job.IsPending() || job.state == "FAILED" || job.state == "TIMEOUT" ||
-                      job.state == "OUT_OF_MEMORY";
+                      job.state == "OUT_OF_MEMORY" || job.state == "DEADLINE";
   return reason ? absl::StrCat("(", job.reason, ")") : job.NodeList();
 }
 
@@ -201,6 +201,16 @@ std::string MinMemory(const JobRecord& job, const TextSurroundings&) {
   return absl::StrCat((job.memory / std::max(job.node_count, 1u)) >> 20, "M");
 }
 
+std::string OrNull(const std::string& text) { return text.empty() ? "(null)" : text; }
+
+// "3", or "3-9%2" of several that wait.
+std::string ArrayTask(const JobRecord& job, const TextSurroundings&) {
+  if (job.array == 0) return "N/A";
+  if (job.indices.empty()) return absl::StrCat(job.array_index);
+  return absl::StrCat(job.indices,
+                      job.array_at_once == 0 ? "" : absl::StrCat("%", job.array_at_once));
+}
+
 const std::vector<SqueueField>& Fields() {
   using Job = const JobRecord&;
   using At = const TextSurroundings&;
@@ -210,8 +220,9 @@ const std::vector<SqueueField>& Fields() {
   static const auto* const fields = new std::vector<SqueueField>{
       {'i', "jobarrayid", "JOBID", id},
       {'A', "jobid", "JOBID", [](Job job, At) { return absl::StrCat(job.id); }},
-      {'F', "arrayjobid", "ARRAY_JOB_ID", [](Job job, At) { return absl::StrCat(job.id); }},
-      {'K', "arraytaskid", "ARRAY_TASK_ID", not_known},
+      {'F', "arrayjobid", "ARRAY_JOB_ID",
+       [](Job job, At) { return absl::StrCat(job.array == 0 ? job.id : job.array); }},
+      {'K', "arraytaskid", "ARRAY_TASK_ID", ArrayTask},
       {'\0', "stepid", "STEPID", id},
       {'j', "name", "NAME", [](Job job, At) { return job.name; }},
       {'\0', "stepname", "NAME", [](Job job, At) { return job.name; }},
@@ -235,11 +246,12 @@ const std::vector<SqueueField>& Fields() {
       {'R', "reasonlist", "NODELIST(REASON)", NodesOrReason, false},
       {'r', "reason", "REASON", [](Job job, At) { return job.reason; }},
       {'P', "partition", "PARTITION", [](Job, At) -> std::string { return kPartition; }},
-      {'S', "starttime", "START_TIME", [](Job job, At at) { return Time(job.began, at); }},
+      {'S', "starttime", "START_TIME", [](Job job, At at) { return Time(job.Start(), at); }},
       {'e', "endtime", "END_TIME", EndTime},
       {'V', "submittime", "SUBMIT_TIME", [](Job job, At at) { return Time(job.submitted, at); }},
       {'\0', "eligibletime", "ELIGIBLE_TIME",
-       [](Job job, At at) { return Time(job.submitted, at); }},
+       [](Job job, At at) { return Time(job.Eligible(), at); }},
+      {'\0', "deadline", "DEADLINE", [](Job job, At at) { return Time(job.deadline, at); }},
       {'\0', "pendingtime", "PENDING_TIME",
        [](Job job, At at) {
          const absl::Time until = job.began == absl::InfinitePast() ? at.now : job.began;
@@ -260,17 +272,17 @@ const std::vector<SqueueField>& Fields() {
       {'q', "qos", "QOS", [](Job, At) -> std::string { return "normal"; }},
       {'v', "reservation", "RESERVATION", none},
       {'k', "comment", "COMMENT", none},
-      {'E', "dependency", "DEPENDENCY", none},
-      {'f', "feature", "FEATURES", none},
-      {'n', "reqnodes", "REQ_NODES", [](Job, At) { return std::string(); }},
-      {'x', "excnodes", "EXC_NODES", [](Job, At) { return std::string(); }},
+      {'E', "dependency", "DEPENDENCY", [](Job job, At) { return OrNull(job.dependency); }},
+      {'f', "feature", "FEATURES", [](Job job, At) { return OrNull(job.features); }},
+      {'n', "reqnodes", "REQ_NODES", [](Job job, At) { return job.wanted_nodes; }},
+      {'x', "excnodes", "EXC_NODES", [](Job job, At) { return job.excluded_nodes; }},
       {'h', "oversubscribe", "OVER_SUBSCRIBE", [](Job, At) -> std::string { return "OK"; }},
       {'w', "wckey", "WCKEY", none},
       {'W', "licenses", "LICENSES", none},
       {'y', "nice", "NICE", [](Job, At) -> std::string { return "0"; }},
       {'Y', "schednodes", "SCHEDNODES", none, false},
-      {'o', "command", "COMMAND", none},
-      {'Z', "workdir", "WORK_DIR", none},
+      {'o', "command", "COMMAND", [](Job job, At) { return OrNull(job.command); }},
+      {'Z', "workdir", "WORK_DIR", [](Job job, At) { return OrNull(job.working_dir); }},
       {'\0', "cluster", "CLUSTER", [](Job, At) -> std::string { return "cadre"; }},
       {'\0', "restartcnt", "RESTART_COUNT", [](Job job, At) { return absl::StrCat(job.restarts); }},
       {'\0', "exit_code", "EXIT_CODE", [](Job job, At) { return absl::StrCat(job.exit_code); }},
@@ -350,6 +362,7 @@ int Compare(char key, const JobRecord& a, const JobRecord& b) {
     case 'N':
       return order(a.NodeList(), b.NodeList());
     case 'S':
+      return order(a.Start(), b.Start());
     case 'M':
       return order(a.began, b.began);
     case 'V':
@@ -418,11 +431,31 @@ std::string Json(const std::vector<JobRecord>& jobs) {
                    {"restart_cnt", job.restarts},
                    {"exit_code", job.exit_code * 256 + job.exit_signal},
                    {"submit_time", UnixSeconds(job.submitted)},
-                   {"start_time", UnixSeconds(job.began)},
+                   {"start_time", UnixSeconds(job.Start())},
                    {"end_time", UnixSeconds(job.ended)},
+                   {"eligible_time", UnixSeconds(job.Eligible())},
+                   {"deadline", UnixSeconds(job.deadline)},
+                   {"hold", job.held},
+                   {"requeue", job.requeues},
+                   {"batch_flag", job.batch},
+                   {"dependency", job.dependency},
+                   {"required_nodes", job.wanted_nodes},
+                   {"excluded_nodes", job.excluded_nodes},
+                   {"features", job.features},
+                   {"command", job.command},
+                   {"current_working_directory", job.working_dir},
+                   {"standard_output", OutputFile(job)},
+                   {"standard_error", ErrorFile(job)},
                    {"time_limit", limited ? nlohmann::json(absl::ToInt64Minutes(job.limit))
                                           : nlohmann::json(nullptr)}});
     if (job.step.has_value()) all.back()["step_id"] = job.Id();
+    if (job.array != 0) {
+      all.back()["array_job_id"] = job.array;
+      all.back()["array_task_id"] =
+          job.indices.empty() ? nlohmann::json(job.array_index) : nlohmann::json(nullptr);
+      all.back()["array_task_string"] = job.indices;
+      all.back()["array_max_tasks"] = job.array_at_once;
+    }
   }
   return nlohmann::json{{"jobs", std::move(all)}}.dump(2) + "\n";
 }
@@ -460,6 +493,7 @@ absl::StatusOr<std::string> SqueueText(const std::vector<JobRecord>& records,
   for (const JobRecord& record : records) {
     if (IsShown(record, options)) shown.push_back(record);
   }
+  if (!options.array_elements) shown = WithArraysCollapsed(std::move(shown));
   // Slurm's order: by state, then the highest priority first.
   Sort(options.sort.empty() ? "t,-p,S,i" : options.sort, &shown);
   if (options.json) return Json(shown);
@@ -487,6 +521,7 @@ std::string SqueueHelp() {
          "                          have not ended]\n"
          "  -w, --nodelist=HOSTS    only jobs on these nodes\n"
          "  -s, --steps             steps of batch jobs, not jobs\n"
+         "  -r, --array             a line for each element of an array that waits\n"
          "  -o, --format=FORMAT     %i id, %j name, %u user, %t or %T state, %M time, %l limit,\n"
          "                          %L time left, %D nodes, %N node list, %R nodes or reason,\n"
          "                          %S start, %e end, %V submission, %C CPUs, %Q priority, ...;\n"

@@ -27,6 +27,8 @@ struct SqueueOptions {
   bool header = true;
   bool long_list = false;
   bool steps = false;
+  // Each element of an array that waits has a line of its own.
+  bool array_elements = false;
   bool json = false;
   // As for -o, or as for -O if `long_format`.
   std::string format;

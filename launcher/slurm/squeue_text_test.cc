@@ -1,6 +1,7 @@
 // Tests squeue's options and its table, whose columns are those of Slurm 23.02.
 #include "launcher/slurm/squeue_text.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -81,6 +82,47 @@ TEST(SqueueTextTest, Selections) {
   EXPECT_THAT(Text({"-t", "RUNING"}), HasSubstr("error: Invalid job state specified: RUNING"));
   EXPECT_THAT(Text({"-j", "x"}), HasSubstr("Invalid job id specified: x"));
   EXPECT_THAT(Text({"57"}), HasSubstr("Unrecognized option: 57"));
+}
+
+// An array of five elements, of which one runs.
+std::string ArrayText(const std::vector<std::string>& arguments) {
+  std::vector<v1::JobStatus> jobs;
+  for (uint32_t index = 0; index < 5; ++index) {
+    v1::JobStatus job =
+        TestJob(12 + index, absl::StrCat("sweep-", index), index == 0 ? v1::RUNNING : v1::QUEUED);
+    job.set_submitted_name("sweep");
+    job.set_array(12);
+    job.set_array_index(index);
+    job.set_array_at_once(2);
+    job.set_min_nodes(2);
+    job.set_cpus(8);
+    if (index > 0) {
+      job.set_queue_reason(index == 1 ? "Priority" : "JobArrayTaskLimit");
+      job.set_begins_until_unix_ms(absl::ToUnixMillis(TestNow() + absl::Hours(2)));
+    }
+    jobs.push_back(job);
+  }
+  const auto options = ReadSqueue(arguments, {});
+  if (!options.ok()) return std::string(options.status().message());
+  const auto text = SqueueText(RecordsOf(jobs, {}), *options, TestSurroundings());
+  return text.ok() ? *text : std::string(text.status().message());
+}
+
+TEST(SqueueTextTest, ElementsOfAnArrayThatWaitAreOneLine) {
+  EXPECT_EQ(ArrayText({}),
+            "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n"
+            "        12_[1-4%2]       all    sweep      ann PD       0:00      2 (Priority)\n"
+            "              12_0       all    sweep      ann  R      30:00      2 \n");
+  EXPECT_EQ(ArrayText({"-h", "-r", "-o%i %A %F %K %r"}),
+            "12_1 13 12 1 Priority\n12_2 14 12 2 JobArrayTaskLimit\n"
+            "12_3 15 12 3 JobArrayTaskLimit\n12_4 16 12 4 JobArrayTaskLimit\n"
+            "12_0 12 12 0 None\n");
+  EXPECT_EQ(ArrayText({"-h", "-j", "12_3", "-o%i %C %D"}), "12_3 8 2\n");
+  EXPECT_EQ(ArrayText({"-h", "-j12_[1-2]", "-o%i %K"}), "12_[1-2%2] 1-2%2\n");
+}
+
+TEST(SqueueTextTest, ExpectedStarts) {
+  EXPECT_EQ(ArrayText({"-h", "--start", "-o%i|%S|%T"}), "12_[1-4%2]|2026-11-29T14:00:00|PENDING\n");
 }
 
 TEST(SqueueTextTest, Steps) {

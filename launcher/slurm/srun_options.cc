@@ -94,6 +94,7 @@ constexpr SrunOption kOptions[] = {
     {"quiet", 'Q', kNo, kTaken},
     {"quit-on-interrupt", '\0', kNo, kTaken},
     {"relative", 'r', kYes, kTaken},
+    {"signal", '\0', kYes, kTaken},
     {"time", 't', kYes, kTaken},
     {"unbuffered", 'u', kNo, kTaken},
     {"verbose", 'v', kNo, kTaken},
@@ -155,7 +156,6 @@ constexpr SrunOption kOptions[] = {
     {"qos", 'q', kYes, kNoEffect},
     {"reboot", '\0', kNo, kNoEffect},
     {"resv-ports", '\0', kMaybe, kNoEffect},
-    {"signal", '\0', kYes, kNoEffect},
     {"sockets-per-node", '\0', kYes, kNoEffect},
     {"switches", '\0', kYes, kNoEffect},
     {"thread-spec", '\0', kYes, kNoEffect},
@@ -172,7 +172,7 @@ constexpr SrunOption kOptions[] = {
     {"cluster", '\0', kYes, kRefused, "there is one cluster: the one of CADRE_SERVER"},
     {"cluster-constraint", '\0', kYes, kRefused, "there is one cluster"},
     {"clusters", 'M', kYes, kRefused, "there is one cluster: the one of CADRE_SERVER"},
-    {"constraint", 'C', kYes, kRefused, "nodes have no features yet"},
+    {"constraint", 'C', kYes, kTaken},
     {"container", '\0', kYes, kRefused, "not yet; name the container's own command as program"},
     {"container-id", '\0', kYes, kRefused, "not yet"},
     {"context", '\0', kYes, kRefused, "there are no SELinux contexts"},
@@ -309,6 +309,8 @@ class Reader {
     RETURN_IF_ERROR(TakeMemory());
     RETURN_IF_ERROR(TakeStreams());
     RETURN_IF_ERROR(TakeTime());
+    RETURN_IF_ERROR(TakeSignal());
+    RETURN_IF_ERROR(TakeConstraint());
     RETURN_IF_ERROR(TakeOthers());
     spec_.mutable_command()->Assign(command_.begin(), command_.end());
     for (const auto& [name, value] :
@@ -469,11 +471,7 @@ class Reader {
       size->most_nodes = size->least_nodes;
     }
     if (list == nullptr && exclude == nullptr && relative == nullptr) return absl::OkStatus();
-    if (request_.within.empty()) {
-      const Value* const given = list != nullptr ? list : exclude != nullptr ? exclude : relative;
-      return Error(absl::StrCat(given->place,
-                                ": outside of a batch job nodes cannot be chosen by name yet"));
-    }
+    if (request_.within.empty()) return PlaceJob(list, exclude, relative, size);
     if (relative != nullptr && (list != nullptr || exclude != nullptr)) {
       return Error("-r,--relative not allowed with -w,--nodelist or -x,--exclude.");
     }
@@ -525,6 +523,30 @@ class Reader {
     }
     chosen_nodes_ = std::move(chosen);
     return absl::OkStatus();
+  }
+
+  // The nodes of a job of its own, among all of the cluster.
+  absl::Status PlaceJob(const Value* list, const Value* exclude, const Value* relative,
+                        Size* size) {
+    if (relative != nullptr) {
+      return Error(absl::StrCat(relative->place, ": is for steps of a batch job"));
+    }
+    v1::Placement& placement = *spec_.mutable_placement();
+    if (exclude != nullptr) {
+      ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
+                       At(*exclude, ParseSlurmHosts(exclude->text)));
+      placement.mutable_exclude()->Assign(hosts.begin(), hosts.end());
+    }
+    if (list == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<std::string> hosts, At(*list, ParseSlurmHosts(list->text)));
+    placement.mutable_nodes()->Assign(hosts.begin(), hosts.end());
+    if (!size->nodes_set) {
+      size->least_nodes = size->most_nodes = hosts.size();
+      size->nodes_set = hosts.size() > 1;
+    }
+    if (hosts.size() <= size->least_nodes) return absl::OkStatus();
+    return Error(absl::StrCat(list->place, ": names ", Count(hosts.size(), "node"),
+                              ", and the job has ", size->least_nodes));
   }
 
   static void RemoveRepeated(std::vector<std::string>* nodes) {
@@ -737,6 +759,34 @@ class Reader {
     return absl::OkStatus();
   }
 
+  absl::Status TakeSignal() {
+    const Value* const given = Find("signal");
+    if (given == nullptr) return absl::OkStatus();
+    // "B:" means nothing for tasks, as there is no script.
+    ASSIGN_OR_RETURN(const SlurmWarning warning, At(*given, ParseSlurmWarning(given->text)));
+    *spec_.mutable_timeouts()->mutable_warning() = ToProto(warning.before);
+    spec_.mutable_timeouts()->set_warning_signal(warning.signal);
+    if (!spec_.timeouts().has_total()) {
+      request_.notices.push_back(absl::StrCat(given->place, ": no signal is sent, as the ",
+                                              request_.within.empty() ? "job" : "step",
+                                              " has no limit (--time)"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeConstraint() {
+    const Value* const given = Find("constraint");
+    if (given == nullptr) return absl::OkStatus();
+    if (!request_.within.empty()) {
+      return Error(absl::StrCat(
+          given->place, ": the nodes of a step are those of its batch job; use --nodelist"));
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> labels,
+                     At(*given, ParseSlurmConstraint(given->text)));
+    spec_.mutable_placement()->mutable_labels()->Assign(labels.begin(), labels.end());
+    return absl::OkStatus();
+  }
+
   absl::Status TakeOthers() {
     if (const Value* const given = Find("mpi")) {
       static const auto* const kinds = new std::set<std::string>{
@@ -858,6 +908,7 @@ std::string SrunHelp() {
       "      --mem=MB                memory on each node; also --mem-per-cpu, --mem-per-gpu\n"
       "  -w, --nodelist=HOSTS        nodes of the job to run on; -x, --exclude=HOSTS: not on "
       "these\n"
+      "  -C, --constraint=LABELS     outside of a batch job: labels that each node has\n"
       "  -r, --relative=N            begin with the node of this number, the first one being 0\n"
       "      --overlap               use what other steps use at the same time\n"
       "  -o, --output=FILE           file for output: %j job, %s step, %t task, %N node, ...\n"
@@ -869,6 +920,7 @@ std::string SrunHelp() {
       "      --export=ALL|NONE|VARS  variables that tasks get [ALL]\n"
       "  -J, --job-name=NAME         name of the step [that of the program]\n"
       "  -t, --time=TIME             time limit\n"
+      "      --signal=SIG[@SECONDS]  send this signal so long before the limit [60]\n"
       "      --jobid=ID              run in this batch job\n"
       "  -Q, --quiet; -v, --verbose\n"
       "\n"

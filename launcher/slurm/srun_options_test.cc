@@ -70,7 +70,30 @@ TEST(SrunOptionsTest, OutsideOfAJob) {
   EXPECT_EQ(SizeOf({"-N2", "--ntasks-per-node=3"}), "2x3");
   EXPECT_EQ(SizeOf({"-n8", "--ntasks-per-node=4"}), "2x4");
   EXPECT_EQ(SizeOf({"-N2-4"}), "2x1");
-  EXPECT_THAT(ErrorOf({"-w", "n1"}), HasSubstr("outside of a batch job"));
+}
+
+TEST(SrunOptionsTest, NodesOfAJobOfItsOwn) {
+  const v1::JobSpec spec = Read({"-w", "n[1-2]", "-x", "n3", "-C", "a|b"}).spec;
+  EXPECT_THAT(spec.placement().nodes(), ElementsAre("n1", "n2"));
+  EXPECT_THAT(spec.placement().exclude(), ElementsAre("n3"));
+  EXPECT_THAT(spec.placement().labels(), ElementsAre("a|b"));
+  EXPECT_THAT(spec.slurm_step().nodes(), IsEmpty());
+  EXPECT_EQ(SizeOf({"-w", "n[1-2]"}), "2x1");
+  EXPECT_EQ(SizeOf({"-w", "n1", "-n4"}), "1x4");
+  EXPECT_EQ(ErrorOf({"-w", "n[1-2]", "-N1"}), "error: -w: names 2 nodes, and the job has 1");
+  EXPECT_THAT(ErrorOf({"-r1"}), HasSubstr("is for steps of a batch job"));
+  EXPECT_THAT(ErrorOf({"-C", "[a|b]"}), HasSubstr("brackets"));
+  EXPECT_THAT(ErrorOf({"-C", "a"}, InJob()), HasSubstr("use --nodelist"));
+}
+
+TEST(SrunOptionsTest, ASignalBeforeTheLimit) {
+  const SrunRequest request = Read({"--signal=USR1@90", "-t", "60"}, InJob());
+  EXPECT_EQ(request.spec.timeouts().warning().seconds(), 90);
+  EXPECT_EQ(request.spec.timeouts().warning_signal(), 10);
+  EXPECT_THAT(request.notices, IsEmpty());
+  EXPECT_THAT(Read({"--signal=USR1"}).notices,
+              ElementsAre("--signal: no signal is sent, as the job has no limit (--time)"));
+  EXPECT_THAT(ErrorOf({"--signal=NO"}), HasSubstr("error: --signal: expected a signal"));
 }
 
 TEST(SrunOptionsTest, AJobOfSlurmItselfIsNoneOfThisServer) {

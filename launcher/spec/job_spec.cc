@@ -10,11 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "launcher/flags/nearest.h"
+#include "launcher/spec/queue_values.h"
 #include "launcher/spec/scalars.h"
 #include "launcher/spec/text_file.h"
 #include "launcher/spec/yaml_tree.h"
@@ -118,6 +121,13 @@ const std::vector<Key>* PlacementKeys() {
       {"pack", kText, "LABEL", "none",
        "Node label of which the job takes few values (a queue only).",
        CADRE_TEXT(spec.mutable_placement()->set_pack(value.scalar))},
+      {"nodes", kList, "LIST", "any", "Nodes that are among those of the job (a queue only).",
+       CADRE_LIST(ParseNodeName, mutable_placement(), nodes)},
+      {"exclude", kList, "LIST", "none", "Nodes that the job is not to have (a queue only).",
+       CADRE_LIST(ParseNodeName, mutable_placement(), exclude)},
+      {"labels", kList, "LIST", "none",
+       "What each node has: NAME=VALUE, or either; alternatives with '|' (a queue only).",
+       CADRE_LIST(ParseNodeLabel, mutable_placement(), labels)},
   };
   return keys;
 }
@@ -148,6 +158,11 @@ const std::vector<Key>* TimeoutKeys() {
                     *spec.mutable_timeouts()->mutable_stop_grace() = ToProto(parsed))},
       {"total", kText, "TIME", "none", "Limit for the whole job.",
        CADRE_SCALAR(ParseDuration, *spec.mutable_timeouts()->mutable_total() = ToProto(parsed))},
+      {"warning", kText, "TIME", "none",
+       "So long before the end of total the workers are sent warning_signal.",
+       CADRE_SCALAR(ParseDuration, *spec.mutable_timeouts()->mutable_warning() = ToProto(parsed))},
+      {"warning_signal", kText, "NAME", "TERM", "The signal, such as USR1.",
+       CADRE_SCALAR(ParseSignal, spec.mutable_timeouts()->set_warning_signal(parsed))},
   };
   return keys;
 }
@@ -179,6 +194,9 @@ const std::vector<Key>* RestartKeys() {
       {"preload", kList, "LIST", "none",
        "Modules that such a process imports besides those that the program was seen to import.",
        CADRE_LIST(ParseModuleName, mutable_restart(), preload)},
+      {"requeue", kText, "true|false", "true",
+       "A submitted job that loses a node goes on with another one; false: it fails.",
+       CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_requeue(parsed))},
   };
   return keys;
 }
@@ -193,6 +211,46 @@ const std::vector<Key>* ElasticKeys() {
       {"checkpoint_signal", kText, "NAME", "none",
        "With at_checkpoint: sent to the workers when a node waits, such as USR1.",
        CADRE_SCALAR(ParseSignal, spec.mutable_elastic()->set_checkpoint_signal(parsed))},
+  };
+  return keys;
+}
+
+// A time to come, as `--begin` of sbatch has it.
+absl::StatusOr<int64_t> ParseUnixMillis(const std::string& text) {
+  ASSIGN_OR_RETURN(const absl::Time time,
+                   ParseTimeToCome(text, absl::Now(), absl::LocalTimeZone()));
+  return absl::ToUnixMillis(time);
+}
+
+absl::Status ReadDependencies(const YamlNode& value, v1::JobSpec& spec) {
+  v1::QueueOptions& queue = *spec.mutable_queue();
+  queue.clear_dependencies();
+  for (const YamlNode& item : value.items) {
+    ASSIGN_OR_RETURN(const std::vector<v1::Dependency> read, ParseDependency(item.scalar));
+    for (const v1::Dependency& one : read) *queue.add_dependencies() = one;
+  }
+  return absl::OkStatus();
+}
+
+const std::vector<Key>* QueueKeys() {
+  static const std::vector<Key>* const keys = new std::vector<Key>{
+      {"begin", kText, "WHEN", "at once",
+       "The job does not begin before: 2026-12-01T08:00, 16:30, now+1hour (a queue only).",
+       CADRE_SCALAR(ParseUnixMillis, spec.mutable_queue()->set_begin_unix_ms(parsed))},
+      {"deadline", kText, "WHEN", "none",
+       "It is cancelled if it has not ended by then (a queue only).",
+       CADRE_SCALAR(ParseUnixMillis, spec.mutable_queue()->set_deadline_unix_ms(parsed))},
+      {"held", kText, "true|false", "false",
+       "It waits until 'cadre release' releases it (a queue only).",
+       CADRE_SCALAR(ParseBoolean, spec.mutable_queue()->set_held(parsed))},
+      {"dependencies", kList, "LIST", "none",
+       "Jobs that it waits for: [afterok:12, afterany:13, singleton] (a queue only).",
+       ReadDependencies},
+      {"any_dependency", kText, "true|false", "false", "One of them is enough (a queue only).",
+       CADRE_SCALAR(ParseBoolean, spec.mutable_queue()->set_any_dependency(parsed))},
+      {"keep_if_never", kText, "true|false", "false",
+       "It stays in the queue if they can never be met; false: it is cancelled (a queue only).",
+       CADRE_SCALAR(ParseBoolean, spec.mutable_queue()->set_keep_if_never(parsed))},
   };
   return keys;
 }
@@ -274,6 +332,7 @@ const std::vector<Key>* DocumentKeys() {
        CADRE_SCALAR(ParseCount, spec.set_spares(parsed))},
       {"priority", kText, "N", "0", "Higher is placed first (a queue only).",
        CADRE_SCALAR(ParsePriority, spec.set_priority(parsed))},
+      {"queue", kMap, nullptr, nullptr, nullptr, nullptr, QueueKeys},
       {"logs", kMap, nullptr, nullptr, nullptr, nullptr, LogKeys},
       {"slurm", kMap, nullptr, nullptr, nullptr, nullptr, SlurmKeys},
       {"role", kText, "NAME", "default", "ROLE_NAME of the workers.",

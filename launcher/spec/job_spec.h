@@ -1,5 +1,6 @@
 // Reads the job spec, YAML, into v1::JobSpec, strictly: unknown and repeated keys and wrong types
-// are errors with line and column. Fills in defaults. Only ReadSpecFile and SpecErrorAt read files.
+// are errors with line and column. Fills in defaults. Only ReadSpecFile and SpecErrorAt read files;
+// times such as "now+1hour" are counted from when they are read.
 #ifndef CADRE_LAUNCHER_SPEC_JOB_SPEC_H_
 #define CADRE_LAUNCHER_SPEC_JOB_SPEC_H_
 

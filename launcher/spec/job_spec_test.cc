@@ -30,13 +30,14 @@ role: trainer
 agent_store: false
 encrypt: true
 resources: {gpus_per_worker: 1, cpus_per_worker: 4, memory_per_worker: 8GiB}
-placement: {bind: numa, spread_over: switch}
+placement: {bind: numa, spread_over: switch, nodes: [n1, n2], exclude: [n3], labels: [rack=1|rack=2, a100]}
 rendezvous: {join_timeout: 10m, settle: 3s}
-timeouts: {start: 5m, progress: 10m, silence: 20m, stop_grace: 30s, total: 24h}
-restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93], in_place: true, standby: false, warm: false, preload: [torch, a.b]}
+timeouts: {start: 5m, progress: 10m, silence: 20m, stop_grace: 30s, total: 24h, warning: 5m, warning_signal: USR1}
+restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93], in_place: true, standby: false, warm: false, preload: [torch, a.b], requeue: false}
 elastic: {scale_up: immediately, unit: 1, checkpoint_signal: USR1}
 spares: 1
 priority: -2
+queue: {begin: 2030-12-01T08:00, deadline: now+1day, held: true, dependencies: ["afterok:12:13", singleton], any_dependency: true, keep_if_never: true}
 logs: {dir: logs, tee: [0]}
 slurm: {partition: gpu, account: x, extra: ["--exclusive"]}
 )";
@@ -57,6 +58,18 @@ TEST(ReaderTest, EveryKey_ArrivesInTheSpec) {
   EXPECT_TRUE(spec->has_agent_store() && !spec->agent_store());
   EXPECT_TRUE(spec->encrypt());
   EXPECT_EQ(spec->placement().bind(), "numa");
+  EXPECT_THAT(spec->placement().nodes(), ElementsAre("n1", "n2"));
+  EXPECT_THAT(spec->placement().exclude(), ElementsAre("n3"));
+  EXPECT_THAT(spec->placement().labels(), ElementsAre("rack=1|rack=2", "a100"));
+  EXPECT_EQ(spec->timeouts().warning().seconds(), 300);
+  EXPECT_EQ(spec->timeouts().warning_signal(), SIGUSR1);
+  EXPECT_TRUE(spec->restart().has_requeue() && !spec->restart().requeue());
+  EXPECT_GT(spec->queue().begin_unix_ms(), int64_t{1900000000000});
+  EXPECT_GT(spec->queue().deadline_unix_ms(), 0);
+  EXPECT_TRUE(spec->queue().held());
+  EXPECT_EQ(spec->queue().dependencies_size(), 3);
+  EXPECT_TRUE(spec->queue().any_dependency());
+  EXPECT_TRUE(spec->queue().keep_if_never());
   EXPECT_EQ(spec->rendezvous().join_timeout().seconds(), 600);
   EXPECT_EQ(spec->timeouts().total().seconds(), 86400);
   EXPECT_EQ(spec->restart().max(), 3u);
@@ -122,6 +135,12 @@ TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
       {"command: [x]\nelastic: {checkpoint_signal: SIGSTOP}\n", "can catch"},
       {"command: [\"a\\0b\"]\n", "NUL"},
       {"command: [x]\npriority: 1.5\n", "expected a number from -1000000"},
+      {"command: [x]\nqueue: {begin: soon}\n",
+       "job.yaml:2:16: 'begin': expected a time, as 2026-12-01T08:00"},
+      {"command: [x]\nqueue: {dependencies: [afterok]}\n",
+       "'dependencies': expected after:JOB[+MINUTES]"},
+      {"command: [x]\nplacement: {nodes: [-n]}\n", "'nodes': expected the name of a node"},
+      {"command: [x]\nplacement: {labels: [\"a&b\"]}\n", "'labels': expected a label such as"},
       {"? [a]\n: b\n", "expected a key"},
       {"command: [x]\nslurm: {account: my project}\n",
        "job.yaml:2:18: 'account': expected a name of letters"},
@@ -263,7 +282,7 @@ TEST(SetInSpecTest, BadInput_IsOneLineThatNamesThePath) {
       {"", "expected PATH=VALUE, such as timeouts.progress=10m, got ''"},
       {"timeouts.progres=1m",
        "unknown path 'timeouts.progres'; did you mean 'timeouts.progress'? 'timeouts' has start, "
-       "progress, silence, stop_grace, total"},
+       "progress, silence, stop_grace, total, warning, warning_signal"},
       {"timeouts.stop-grace=1m", "did you mean 'timeouts.stop_grace'?"},
       {"timeouts.=1m", "unknown path 'timeouts.'; "},
       {"progress=1m", "did you mean 'timeouts.progress'? a job has name, command, nodes, "},

@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/workers/worker_start.h"
+#include "base/host_ranges.h"
 #include "base/status_macros.h"
 #include "rendezvous/state/policy.h"
 
@@ -216,6 +217,27 @@ absl::StatusOr<int> ParseSignal(absl::string_view text) {
     return signal;
   }
   return Expected("a signal's name, such as USR1", text);
+}
+
+absl::StatusOr<std::string> ParseNodeName(absl::string_view text) {
+  const bool good = !text.empty() && text.size() <= kMaxHostNameBytes &&
+                    absl::ascii_isalnum(text[0]) &&
+                    std::all_of(text.begin(), text.end(), [](char c) {
+                      return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+                    });
+  if (good) return std::string(text);
+  return Expected("the name of a node, of letters, digits and .-_", text);
+}
+
+absl::StatusOr<std::string> ParseNodeLabel(absl::string_view text) {
+  for (const absl::string_view one : absl::StrSplit(text, '|')) {
+    const bool good = !one.empty() && one[0] != '=' && one.back() != '=' &&
+                      std::all_of(one.begin(), one.end(), [](char c) {
+                        return absl::ascii_isgraph(c) && !absl::StrContains("&,()[]*!", c);
+                      });
+    if (!good) return Expected("a label such as rack=7 or gpu, or several with '|'", text);
+  }
+  return std::string(text);
 }
 
 absl::StatusOr<std::string> ParseSlurmName(absl::string_view text) {

@@ -38,6 +38,10 @@ absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
 // "USR1", "SIGUSR1"; only signals that can be caught.
 absl::StatusOr<int> ParseSignal(absl::string_view text);
+// The name of a cluster's node; and what a job asks of a node's labels: "rack=7", "rack", "7", and
+// alternatives with '|'.
+absl::StatusOr<std::string> ParseNodeName(absl::string_view text);
+absl::StatusOr<std::string> ParseNodeLabel(absl::string_view text);
 // Values for a line of an sbatch script, which sbatch splits as a shell does: a partition or an
 // account; and a whole sbatch option, which is used as it is.
 absl::StatusOr<std::string> ParseSlurmName(absl::string_view text);
