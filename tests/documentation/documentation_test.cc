@@ -155,6 +155,20 @@ TEST_F(DocumentationTest, ACluster) {
   EndAll(running_, kTimeout);
 }
 
+// Nothing has ended on this server, so that the tables have no jobs.
+TEST_F(DocumentationTest, Accounting) {
+  Type({"cadre server", "serving at 127.0.0.1:29400", {"node1"}, Until::kForever});
+  Follow("docs/accounting.md", {{"cadre history", "ID  NAME"},
+                                {"cadre history --me --since 2026-11-01 --state failed", "CAUSE"},
+                                {"cadre history 57 58_3 57.2", "ID  NAME"},
+                                {"cadre history --user alice --steps --limit 1000 --json", "more"},
+                                {"cadre usage", "total"},
+                                {"cadre usage --by cause", "RECOVERED"},
+                                {"cadre usage --by node --since now-7days", "NODE"},
+                                {"cadre usage --by day --json", "total"}});
+  EndAll(running_, kTimeout);
+}
+
 TEST_F(DocumentationTest, FromSlurm) {
   std::ofstream(directory_ + "/train.sh") << "#!/bin/bash\n#SBATCH --nodes=2\nsrun echo trained\n";
   Type({"cadre token new cluster.token", ""});

@@ -1,16 +1,11 @@
 // A Slurm user's scripts on a cluster of Cadre: sbatch, srun and the commands that look at jobs.
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <memory>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/served_cluster.h"
+#include "tests/end_to_end/slurm_user.h"
 
 namespace cadre {
 namespace {
@@ -19,39 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-std::string ContentOf(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path).rdbuf();
-  return content.str();
-}
-
-// Three nodes n0 to n2 with two CPUs each, and a directory with the commands under Slurm's names.
-class BatchTest : public ServedCluster {
- protected:
-  void SetUp() override {
-    ServedCluster::SetUp();
-    const auto installed = StartCadre({"slurm", "install", directory_ + "/bin"});
-    ASSERT_EQ(installed->Wait(kTimeout), 0) << OutputOf(*installed);
-  }
-  // Runs the line in bash, with these commands on PATH, in the test's directory.
-  std::unique_ptr<Process> Shell(const std::string& line) {
-    return StartProgram(
-        "/bin/bash",
-        {"-c", absl::StrCat("cd ", directory_, "; export PATH=", directory_, "/bin:$PATH; ", line)},
-        {{"CADRE_SERVER", absl::StrCat("127.0.0.1:", port_)}, {"CADRE_TOKEN_FILE", Token()}});
-  }
-  // Expects that the line succeeds; returns its standard output without the last newline.
-  std::string Run(const std::string& line) {
-    const auto shell = Shell(line);
-    EXPECT_EQ(shell->Wait(kTimeout), 0) << line << "\n" << OutputOf(*shell);
-    return std::string(absl::StripSuffix(shell->standard_output(), "\n"));
-  }
-  std::string Write(const std::string& name, const std::string& content) {
-    std::ofstream(directory_ + "/" + name) << content;
-    return name;
-  }
-  std::string Output(const std::string& name) { return ContentOf(directory_ + "/" + name); }
-};
+using BatchTest = SlurmUser;
 
 TEST_F(BatchTest, AScriptRunsStepsOnItsNodesAndWritesWhereSbatchDoes) {
   Write("train.sh",
@@ -88,7 +51,8 @@ TEST_F(BatchTest, SubmittedByCadreToo_AndStepsAreCancelledWithTheirJob) {
   Write("long.sh", "#!/bin/sh\nsrun sleep 1000\n");
   EXPECT_THAT(Run("cadre=$(readlink bin/sbatch); $cadre submit -N2 long.sh"),
               HasSubstr("submitted long-sh as job 1"));
-  Await("1.0", "running", [](const nlohmann::json& status) { return status["phase"] == "RUNNING"; });
+  Await("1.0", "running",
+        [](const nlohmann::json& status) { return status["phase"] == "RUNNING"; });
   EXPECT_THAT(Run("squeue -h -j 1 -o '%i %t %D %N'"), HasSubstr("1 R 2 n[0-1]"));
   Run("scancel 1");
   AwaitPhase("1", "CANCELLED_PHASE");
@@ -115,9 +79,8 @@ TEST_F(BatchTest, WhatIsNoScriptIsRefused) {
   Write("dos", "#!/bin/sh\r\necho hello\r\n");
   Write("unknown", "#!/bin/sh\n#SBATCH --nodez=2\n");
   const std::map<std::string, std::string> refused = {
-      {"sbatch no_shebang", "#!"},      {"sbatch dos", "DOS"},
-      {"sbatch unknown", "--nodez"},    {"sbatch none", "none"},
-      {"sbatch .", "directory"},        {"srun --jobid=77 true", "77"},
+      {"sbatch no_shebang", "#!"},      {"sbatch dos", "DOS"},     {"sbatch unknown", "--nodez"},
+      {"sbatch none", "none"},          {"sbatch .", "directory"}, {"srun --jobid=77 true", "77"},
       {"sbatch -N x --wrap true", "x"}, {"scancel 99", "99"}};
   for (const auto& [line, says] : refused) {
     const auto shell = Shell(line);
