@@ -71,7 +71,7 @@ void Print(int ranks, const std::vector<Measurement>& schedule,
   for (const Contestant& one : contestants) printf("%14s", one.name.c_str());
   printf("%10s%10s%10s\n", "/bound", "x mpi", "x torch");
   for (size_t i = 0; i < schedule.size(); ++i) {
-    printf("%10s", SizeText(schedule[i].bytes).c_str());
+    printf("%10s", MessageSizeText(schedule[i].bytes).c_str());
     std::vector<double> at;
     for (const Contestant& one : contestants) {
       // None: it was not measured, or failed.

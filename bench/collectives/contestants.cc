@@ -73,7 +73,7 @@ std::vector<Contestant> BestOf(int passes,
   return best;
 }
 
-std::string SizeText(size_t bytes) {
+std::string MessageSizeText(size_t bytes) {
   return bytes < (1 << 20) ? absl::StrCat(bytes >> 10, " KiB") : absl::StrCat(bytes >> 20, " MiB");
 }
 

@@ -30,7 +30,7 @@ std::vector<Contestant> BestOf(int passes,
                                const std::function<std::vector<Contestant>()>& run_once);
 
 // "4 KiB", "25 MiB".
-std::string SizeText(size_t bytes);
+std::string MessageSizeText(size_t bytes);
 
 // The load average of the last minute.
 std::string LoadAverage();

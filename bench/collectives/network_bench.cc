@@ -153,7 +153,7 @@ void Print(Network network, int ranks, const std::vector<Measurement>& schedule,
   for (const Contestant& one : contestants) printf("%16s", one.name.c_str());
   printf("%10s%10s%10s%10s%10s\n", "/polling", "/mpi", "x debian", "x pypi", "encrypted");
   for (size_t i = 0; i < schedule.size(); ++i) {
-    printf("%10s", SizeText(schedule[i].bytes).c_str());
+    printf("%10s", MessageSizeText(schedule[i].bytes).c_str());
     std::vector<double> at;
     for (const Contestant& one : contestants) {
       at.push_back(one.microseconds.empty() ? 0 : one.microseconds[i]);
