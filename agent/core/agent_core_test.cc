@@ -202,8 +202,8 @@ TEST_F(AgentCoreTest, LinkLostForTooLong_StopsOrphans) {
                           "connection refused"));
 }
 
-// Fault (queue): A submitted job ends while the server is away for an hour -> Its launcher tells the
-// server when that is back, and the job does not run again
+// Fault (queue): A submitted job ends while the server is away for an hour -> Its launcher tells
+// the server when that is back, and the job does not run again
 TEST_F(AgentCoreTest, LinkLostForLong_TheLauncherOfASubmittedJobKeepsItsResult) {
   AgentConfig config = Config();
   config.join.set_part(7);

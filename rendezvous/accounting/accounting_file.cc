@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "rendezvous/accounting/rows.h"
+#include "rpc/job_progress.h"
 
 namespace cadre::accounting {
 namespace {
@@ -42,17 +43,6 @@ constexpr char kSchema[] =
     " gpu_us INTEGER, PRIMARY KEY(seq, node)) WITHOUT ROWID;"
     "CREATE TABLE lost(seq INTEGER, cause TEXT, wasted INTEGER, cpu_us INTEGER, gpu_us INTEGER,"
     " failures INTEGER, PRIMARY KEY(seq, cause, wasted)) WITHOUT ROWID;";
-
-std::string PhaseWord(v1::JobPhase phase) {
-  switch (phase) {
-    case v1::SUCCEEDED:
-      return "succeeded";
-    case v1::CANCELLED_PHASE:
-      return "cancelled";
-    default:
-      return "failed";
-  }
-}
 
 int64_t Signed(uint64_t number) { return static_cast<int64_t>(number); }
 
@@ -139,9 +129,7 @@ absl::Status AccountingFile::WriteOne(v1::AccountedJob job) {
     // What only its allocations told, which have ended since.
     if (job.memory() == 0) job.set_memory(before.memory());
     if (job.workers() == 0) job.set_workers(before.workers());
-    RETURN_IF_ERROR(file_->Run("DELETE FROM jobs WHERE seq=?1", {seq}));
-    RETURN_IF_ERROR(file_->Run("DELETE FROM node_use WHERE seq=?1", {seq}));
-    RETURN_IF_ERROR(file_->Run("DELETE FROM lost WHERE seq=?1", {seq}));
+    RETURN_IF_ERROR(Remove(seq));
   } else {
     ASSIGN_OR_RETURN(const int64_t last, file_->Number("SELECT ifnull(max(seq), 0) FROM jobs"));
     seq = last + 1;
@@ -150,7 +138,7 @@ absl::Status AccountingFile::WriteOne(v1::AccountedJob job) {
       "INSERT INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, CAST(?7 AS TEXT), CAST(?8 AS TEXT),"
       " CAST(?9 AS TEXT), CAST(?10 AS TEXT), ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
       {seq, server, order, Signed(job.id()), Signed(job.step_of()), Signed(job.array()),
-       absl::string_view(job.name()), absl::string_view(job.user()), PhaseWord(job.phase()),
+       absl::string_view(job.name()), absl::string_view(job.user()), rpc::PhaseName(job.phase()),
        CauseWord(job.cause()), CameAt(job), int64_t{job.ended_unix_ms()}, int64_t{job.held_us()},
        int64_t{job.cpu_us()}, int64_t{job.gpu_us()}, int64_t{job.holds_nodes() ? 0 : 1},
        job.SerializeAsString()}));
@@ -168,6 +156,12 @@ absl::Status AccountingFile::WriteOne(v1::AccountedJob job) {
   return absl::OkStatus();
 }
 
+absl::Status AccountingFile::Remove(int64_t seq) {
+  RETURN_IF_ERROR(file_->Run("DELETE FROM jobs WHERE seq=?1", {seq}));
+  RETURN_IF_ERROR(file_->Run("DELETE FROM node_use WHERE seq=?1", {seq}));
+  return file_->Run("DELETE FROM lost WHERE seq=?1", {seq});
+}
+
 absl::StatusOr<int64_t> AccountingFile::Expire(int64_t before_unix_ms, int64_t at_most) {
   std::vector<int64_t> old;
   RETURN_IF_ERROR(file_->Run("SELECT seq FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2",
@@ -177,9 +171,7 @@ absl::StatusOr<int64_t> AccountingFile::Expire(int64_t before_unix_ms, int64_t a
   if (old.empty()) return 0;
   RETURN_IF_ERROR(file_->Transact([&]() -> absl::Status {
     for (const int64_t seq : old) {
-      RETURN_IF_ERROR(file_->Run("DELETE FROM jobs WHERE seq=?1", {seq}));
-      RETURN_IF_ERROR(file_->Run("DELETE FROM node_use WHERE seq=?1", {seq}));
-      RETURN_IF_ERROR(file_->Run("DELETE FROM lost WHERE seq=?1", {seq}));
+      RETURN_IF_ERROR(Remove(seq));
     }
     return absl::OkStatus();
   }));

@@ -50,6 +50,8 @@ class AccountingFile {
   explicit AccountingFile(std::unique_ptr<log::SqliteFile> file) : file_(std::move(file)) {}
   absl::Status CheckFormat(bool may_create);
   absl::Status WriteOne(v1::AccountedJob job);
+  // Removes the job with this number from all tables.
+  absl::Status Remove(int64_t seq);
 
   const std::unique_ptr<log::SqliteFile> file_;
 };

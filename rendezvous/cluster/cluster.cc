@@ -412,14 +412,18 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const BackedOffNodes& backed_off) 
   std::vector<ScheduleJob> jobs;
   std::vector<std::string> impossible;
   last_considered_.reset();
+  std::vector<std::pair<std::string, NotEligible>> not_eligible;
   RunningElements running = CountRunningElements(context_.state, queue_.begun());
-  // SetNotEligible() changes the queue.
-  const std::vector<JobQueue::Key> waiting(queue_.waiting().begin(), queue_.waiting().end());
-  for (const JobQueue::Key& key : waiting) {
+  for (const JobQueue::Key& key : queue_.waiting()) {
     if (jobs.size() == kQueueDepth) break;
     const std::string& name = std::get<std::string>(key);
     const state::Job& queued = *FindJob(context_.state, name);
-    if (!IsEligible(queued, running)) continue;
+    std::optional<NotEligible> why =
+        WhyNotEligible(queued, context_.state, running, context_.config, context_.now);
+    if (why.has_value()) {
+      not_eligible.emplace_back(name, *std::move(why));
+      continue;
+    }
     // Of an array no more elements are tried in one pass than may run.
     if (const uint64_t array = queued.saved.submission().array(); array != 0) ++running[array];
     ScheduleJob job = JobToSchedule(queued, backed_off, context_.config.stop_margin);
@@ -431,19 +435,17 @@ std::vector<ScheduleJob> Cluster::NextInQueue(const BackedOffNodes& backed_off) 
     }
   }
   for (const std::string& name : impossible) queue_.SetAside(name, "", false);
+  for (auto& [name, why] : not_eligible) SetNotEligible(name, std::move(why));
   return jobs;
 }
 
-bool Cluster::IsEligible(const state::Job& job, const RunningElements& running) {
-  std::optional<NotEligible> why =
-      WhyNotEligible(job, context_.state, running, context_.config, context_.now);
-  if (!why.has_value()) return true;
-  if (why->never && !job.saved.spec().queue().keep_if_never()) {
+void Cluster::SetNotEligible(const std::string& name, NotEligible why) {
+  const state::Job& job = *FindJob(context_.state, name);
+  if (why.never && !job.saved.spec().queue().keep_if_never()) {
     job_events_.push_back(
-        NeverEligible{job.name(), absl::StrCat("it waited for what can never be: ", why->reason)});
+        NeverEligible{name, absl::StrCat("it waited for what can never be: ", why.reason)});
   }
-  queue_.SetNotEligible(job.name(), *std::move(why));
-  return false;
+  queue_.SetNotEligible(name, std::move(why));
 }
 
 bool Cluster::IsScriptEnding(const state::Job& job) const {

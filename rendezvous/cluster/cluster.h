@@ -153,8 +153,8 @@ class Cluster {
   // Whether the script of the batch job still runs on a node that was taken back from it, and can
   // be ended. Two runs of one script at a time would write to the same files.
   bool IsScriptEnding(const state::Job& job) const;
-  // Sets the job aside if it may not begin yet.
-  bool IsEligible(const state::Job& job, const RunningElements& running);
+  // Sets the job aside, and ends it if it can never begin.
+  void SetNotEligible(const std::string& name, NotEligible why);
   // Returns why the job waits, and sets the latest time at which it will be placed, if that is
   // known. Empty: no pass has considered the job.
   std::string WaitReason(const state::Job& job, MonoTime* until) const;

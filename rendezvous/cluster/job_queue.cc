@@ -24,7 +24,7 @@ void JobQueue::Add(const state::Job& job) {
 
 void JobQueue::Remove(const std::string& name) {
   begun_.erase(name);
-  aside_.erase(name);
+  if (const auto aside = aside_.find(name); aside != aside_.end()) EraseAside(aside);
   const auto key = keys_.find(name);
   if (key == keys_.end()) return;
   waiting_.erase(key->second);
@@ -42,7 +42,9 @@ void JobQueue::SetNotEligible(const std::string& name, NotEligible why) {
   const auto key = keys_.find(name);
   if (key == keys_.end()) return;
   waiting_.erase(key->second);
-  aside_[name] = {why.reason, false, std::move(why)};
+  if (why.until != MonoTime::Never()) eligible_at_.emplace(why.until, name);
+  std::string reason = why.reason;
+  aside_[name] = {std::move(reason), false, std::move(why)};
 }
 
 const NotEligible* JobQueue::WhyNotEligible(const std::string& name) const {
@@ -51,12 +53,11 @@ const NotEligible* JobQueue::WhyNotEligible(const std::string& name) const {
   return known ? &*found->second.not_eligible : nullptr;
 }
 
-MonoTime JobQueue::NextEligible() const {
-  MonoTime next = MonoTime::Never();
-  for (const auto& [name, aside] : aside_) {
-    if (aside.not_eligible.has_value()) next = std::min(next, aside.not_eligible->until);
+JobQueue::AsideJobs::iterator JobQueue::EraseAside(AsideJobs::iterator job) {
+  if (job->second.not_eligible.has_value()) {
+    eligible_at_.erase({job->second.not_eligible->until, job->first});
   }
-  return next;
+  return aside_.erase(job);
 }
 
 void JobQueue::ReconsiderNotEligible() {
@@ -81,7 +82,7 @@ void JobQueue::Reconsider(const Which& which) {
       continue;
     }
     waiting_.insert(keys_.at(it->first));
-    it = aside_.erase(it);
+    it = EraseAside(it);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -40,7 +41,9 @@ class JobQueue {
   // Why the job may not begin now; null if it may, as far as is known.
   const NotEligible* WhyNotEligible(const std::string& name) const;
   // When a job may become eligible by the passing of time alone; host time.
-  MonoTime NextEligible() const;
+  MonoTime NextEligible() const {
+    return eligible_at_.empty() ? MonoTime::Never() : eligible_at_.begin()->first;
+  }
   // Called when one may be, or another job has begun or ended: jobs that were not are considered
   // again.
   void ReconsiderNotEligible();
@@ -64,13 +67,18 @@ class JobQueue {
     bool backed_off = false;
     std::optional<NotEligible> not_eligible = std::nullopt;
   };
+  using AsideJobs = std::map<std::string, Aside>;
+  // Returns the job that follows.
+  AsideJobs::iterator EraseAside(AsideJobs::iterator job);
   // Takes the jobs for which `which` holds back among the waiting.
   template <typename Which>
   void Reconsider(const Which& which);
 
   std::map<std::string, Key> keys_;  // the keys of all queued jobs
   std::set<Key> waiting_;
-  std::map<std::string, Aside> aside_;
+  AsideJobs aside_;
+  // When those of them become eligible for which that is known.
+  std::set<std::pair<MonoTime, std::string>> eligible_at_;
   std::set<std::string> begun_;
 };
 

@@ -29,6 +29,12 @@ namespace {
 
 constexpr size_t kMaxClosingStreams = 65536;
 
+absl::StatusOr<const job::Job*> FindJob(absl::string_view name, const job::Jobs& jobs) {
+  const job::Job* job = jobs.Find(std::string(name));
+  if (job != nullptr) return job;
+  return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
+}
+
 }  // namespace
 
 Core::Core(const CoreConfig& config)
@@ -248,10 +254,7 @@ std::vector<v1::Record> Core::Snapshot() const { return state::SnapshotOf(state_
 std::string Core::DebugString() const { return state::TextOf(state_); }
 
 absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) const {
-  const job::Job* job = jobs_.Find(std::string(name));
-  if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
-  }
+  ASSIGN_OR_RETURN(const job::Job* const job, FindJob(name, jobs_));
   return job::Explain(job->view(), cluster_.WaitsFor(job->view().job, now), now);
 }
 
@@ -260,10 +263,7 @@ namespace {
 absl::StatusOr<v1::JobStatus> StatusOf(absl::string_view name, const job::Jobs& jobs,
                                        const cluster::Cluster& cluster, const CoreConfig& config,
                                        MonoTime now, job::StatusDetail shown) {
-  const job::Job* job = jobs.Find(std::string(name));
-  if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
-  }
+  ASSIGN_OR_RETURN(const job::Job* const job, FindJob(name, jobs));
   const state::Job& state = job->view().job;
   v1::JobStatus status =
       job::StatusOf(std::string(name), job->view(), cluster.WaitsFor(state, now), now, shown);
@@ -285,10 +285,7 @@ absl::StatusOr<v1::JobStatus> Core::StatusInList(MonoTime now, absl::string_view
 }
 
 absl::StatusOr<v1::JobUsage> Core::Usage(absl::string_view name) const {
-  const job::Job* job = jobs_.Find(std::string(name));
-  if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
-  }
+  ASSIGN_OR_RETURN(const job::Job* const job, FindJob(name, jobs_));
   v1::JobUsage usage = job->view().volatile_state.usage.All();
   usage.set_job(std::string(name));
   usage.set_owner(job->view().job.owner());
@@ -335,10 +332,7 @@ absl::Status CheckSubmittedAndLive(const state::Job& job) {
 
 absl::Status Core::MayUpdate(absl::string_view name, const v1::JobUpdate& update,
                              bool is_administrator) const {
-  const job::Job* found = jobs_.Find(std::string(name));
-  if (found == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
-  }
+  ASSIGN_OR_RETURN(const job::Job* const found, FindJob(name, jobs_));
   const state::Job& job = found->view().job;
   RETURN_IF_ERROR(CheckSubmittedAndLive(job));
   if (job.phase() != v1::QUEUED &&
@@ -371,18 +365,12 @@ absl::Status Core::MayUpdate(absl::string_view name, const v1::JobUpdate& update
 }
 
 absl::Status Core::MayRequeue(absl::string_view name) const {
-  const job::Job* found = jobs_.Find(std::string(name));
-  if (found == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
-  }
+  ASSIGN_OR_RETURN(const job::Job* const found, FindJob(name, jobs_));
   return CheckSubmittedAndLive(found->view().job);
 }
 
 absl::Status Core::MaySignal(absl::string_view name, int signal) const {
-  const job::Job* found = jobs_.Find(std::string(name));
-  if (found == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
-  }
+  ASSIGN_OR_RETURN(const job::Job* const found, FindJob(name, jobs_));
   if (!state::IsSignal(signal) || signal == SIGKILL) {
     return absl::InvalidArgumentError(absl::StrCat(
         "signal ", signal, " cannot be sent to a job; SIGKILL is a cancellation at once"));

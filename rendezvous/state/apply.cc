@@ -381,7 +381,8 @@ void PlaceAllocation(const v1::PartPlaced& record, State* state) {
   if (job == nullptr) return;
   saved::JobTimes* times = job->saved.mutable_times();
   // A script that lost its node begins anew, with all of its time.
-  if (job->saved.spec().has_batch() && !record.part().holds()) {
+  const bool is_script = job->saved.spec().has_batch() && !record.part().holds();
+  if (is_script || record.leaves_queue()) {
     times->set_limit_from_us(record.at_us());
     times->set_began_us(record.at_us());
   }
@@ -389,8 +390,6 @@ void PlaceAllocation(const v1::PartPlaced& record, State* state) {
   job->saved.set_phase(v1::GATHERING);
   // The timeline of a job that has run before goes on.
   if (job->saved.generations() == 0) times->set_created_us(record.at_us());
-  times->set_limit_from_us(record.at_us());
-  times->set_began_us(record.at_us());
   times->set_gathering_us(record.at_us());
   times->set_last_join_us(record.at_us());
 }
