@@ -19,8 +19,8 @@ struct OutputPatternFields {
   std::string host;      // %N, without its domain
   uint32_t node = 0;     // %n: the number of the node in the job
   uint32_t rank = 0;     // %t
-  // Of an element of an array: %A, the array's id, and %a, the element's index. Empty: of another
-  // job, for which %A is its id and %a is 4294967294.
+  // %A and %a: the id of the array and the index in it. They are empty if the job is no element of
+  // an array; then %A is the job's id and %a is 4294967294.
   std::string array_id = {};
   std::string array_index = {};
 };

@@ -51,7 +51,7 @@ std::string JobName(const v1::StartPart& start) {
   return is_known ? passed_on->second : start.job_name();
 }
 
-// Of an element of an array.
+// Adds the variables that only an element of an array has.
 void SetArray(const v1::StartPart& start, Variables& out) {
   if (start.array() == 0) return;
   out["SLURM_ARRAY_JOB_ID"] = absl::StrCat(start.array());

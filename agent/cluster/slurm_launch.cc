@@ -36,7 +36,7 @@ void RemoveForeign(const LauncherOptions& options, const v1::StartPart& start, V
     // Where certificates are required, users have their own.
     if (name == "CADRE_TLS_DIR") return options.tls_dir.empty() || start.spec().has_slurm_step();
     if (absl::StartsWith(name, "CADRE_") && IsReservedVariable(name)) return true;
-    // Of the step in which sbatch was called, and of an array of whose elements that was one.
+    // These describe the step in which sbatch was called, or the array that it was an element of.
     return start.spec().has_batch() &&
            (absl::StartsWith(name, "SLURM_STEP") || absl::StartsWith(name, "SLURM_ARRAY_") ||
             name == "SLURM_SRUN_COMM_HOST" || name == "SLURM_LAUNCH_NODE_IPADDR");

@@ -44,7 +44,7 @@ constexpr absl::Duration kCancelMargin = absl::Seconds(2);
 // How long the launcher of a submitted job whose workers have all exited waits for the server to
 // learn how they did.
 constexpr absl::Duration kResultKept = absl::Hours(24);
-// Of Linux.
+// Linux has no higher signal.
 constexpr int kHighestSignal = 64;
 
 // The reply to a request for the stacks of a generation that does not run here.

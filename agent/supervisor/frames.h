@@ -146,7 +146,8 @@ struct StopFrame {
 struct SignalFrame {
   uint64_t group = 0;
   int32_t signal = 0;  // sent as in StopFrame
-  // To the process alone, even if it is a shell. A supervisor of kFramesBefore does not know this.
+  // Whether the process alone gets the signal even if it is a shell. A supervisor of kFramesBefore
+  // does not know this field.
   bool process_only = false;
 };
 // The group is killed without grace at this time of CLOCK_BOOTTIME (microseconds), which advances

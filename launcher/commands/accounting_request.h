@@ -1,4 +1,4 @@
-// What `cadre history` and `cadre usage` ask a server, from their command lines. Pure.
+// Reads the command lines of `cadre history` and `cadre usage` into requests to a server. Pure.
 #ifndef CADRE_LAUNCHER_COMMANDS_ACCOUNTING_REQUEST_H_
 #define CADRE_LAUNCHER_COMMANDS_ACCOUNTING_REQUEST_H_
 
@@ -27,8 +27,8 @@ absl::StatusOr<v1::HistoryRequest> ReadHistory(
 absl::StatusOr<v1::UsageRequest> ReadUsage(const Parsed& parsed, absl::Time now,
                                            absl::TimeZone zone);
 
-// Of a reply leaves the jobs that the arguments name: "57" stands for a job and for an array,
-// "57_3" for an element, "57.2" for a step.
+// Keeps only those jobs of the reply that the arguments name: "57" stands for a job and for an
+// array, "57_3" for an element, "57.2" for a step.
 void KeepNamed(const std::vector<std::string>& arguments, v1::HistoryReply* history);
 
 }  // namespace cadre::launcher

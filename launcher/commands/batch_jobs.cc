@@ -115,8 +115,8 @@ absl::Status CheckJob(const v1::JobSpec& spec) {
 
 namespace {
 
-// What a server of an earlier version would leave out, and run the job at once, or otherwise.
-// Empty: it has understood all.
+// Returns what the server, being of an earlier version, has not understood of the job; empty if it
+// has understood all.
 const char* NotUnderstood(const ReadyJob& ready, const v1::JobStatus& job) {
   if (ready.spec.has_batch() && job.submitted_unix_ms() == 0) return "batch scripts";
   if (ready.array.indices_size() > 0 && job.array() == 0) return "job arrays";

@@ -39,7 +39,7 @@ absl::StatusOr<Submitter> ThisSubmitter();
 struct ReadyJob {
   v1::JobSpec spec;
   SbatchOptions options;
-  // Without indices it is one job.
+  // The elements of the array that is submitted; if it has no indices, one job is.
   v1::ArrayElements array;
 };
 

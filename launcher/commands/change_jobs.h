@@ -1,4 +1,4 @@
-// What commands share that do something to the jobs that the command line names.
+// Commands use this to act on each of the jobs that their command lines name.
 #ifndef CADRE_LAUNCHER_COMMANDS_CHANGE_JOBS_H_
 #define CADRE_LAUNCHER_COMMANDS_CHANGE_JOBS_H_
 
@@ -17,7 +17,7 @@ namespace cadre::launcher {
 // The most jobs of one command line; an array has as many elements.
 inline constexpr size_t kMostJobs = 1000;
 
-// What the help says about the arguments JOB....
+// The help text about the arguments JOB....
 inline constexpr char kJobsHelp[] =
     "JOB is the name of a job, or the id that 'cadre status' shows for one that was submitted.\n"
     "The id of an array means all of its elements, 57_3 and 57_[1-3] mean elements of it.";
@@ -27,8 +27,8 @@ inline constexpr char kJobsHelp[] =
 std::vector<std::string> SingleJobs(const std::vector<std::string>& words,
                                     const std::vector<v1::JobStatus>& jobs);
 
-// What a server knows the job by that the word names: for an element of an array, as "57_3", its
-// own id; any other word stays, and so does this one without a server's answer.
+// Returns the word by which the server knows the job: for an element of an array, as "57_3", its own
+// id. Any other word is returned as it is, and so is this one if the server does not answer.
 std::string SingleJob(const std::string& word, const Settings& settings);
 
 // Does `action` to each job that `words` name, and prints the line that it returns. A failure is
