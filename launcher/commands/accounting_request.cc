@@ -16,8 +16,10 @@
 #include "absl/time/civil_time.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/commands/commands.h"
 #include "launcher/commands/job_filter.h"
 #include "launcher/display/accounting_text.h"
+#include "launcher/display/output_format.h"
 #include "launcher/spec/queue_values.h"
 #include "launcher/spec/scalars.h"
 
@@ -26,10 +28,14 @@ namespace {
 
 constexpr char kTimes[] = "2026-11-29, 2026-11-29T12:30, 12:30 or now-7days";
 
-std::vector<Flag> TimeFlags(const std::string& since) {
-  return {{"since", "TIME", absl::StrCat("From then on: ", kTimes, " [", since, "].")},
-          {"until", "TIME", "Until then [now]."},
-          {"json", "", "The same as --output json."}};
+// `since`: the default of --since, in words.
+std::vector<Flag> WithCommonFlags(std::vector<Flag> flags, const std::string& since) {
+  flags.push_back({"since", "TIME", absl::StrCat("From then on: ", kTimes, " [", since, "].")});
+  flags.push_back({"until", "TIME", "Until then [now]."});
+  flags.push_back({"json", "", "The same as --output json."});
+  flags.push_back(OutputFlag());
+  for (Flag& flag : ControlFlags()) flags.push_back(std::move(flag));
+  return flags;
 }
 
 // 0: the flag was not given.
@@ -79,14 +85,12 @@ std::vector<Flag> HistoryFlags() {
   flags.push_back({"name", "NAME[,...]", "Only jobs of these names."});
   flags.push_back({"steps", "", "The steps of batch jobs too."});
   flags.push_back({"limit", "N", absl::StrCat("The last N jobs [", kHistoryShown, "].")});
-  for (Flag& flag : TimeFlags("as far back as they are kept")) flags.push_back(std::move(flag));
-  return flags;
+  return WithCommonFlags(std::move(flags), "as far back as they are kept");
 }
 
 std::vector<Flag> UsageFlags() {
   std::vector<Flag> flags = {{"by", "user|node|cause|day", "What is summed up [user]."}};
-  for (Flag& flag : TimeFlags("the first of this month")) flags.push_back(std::move(flag));
-  return flags;
+  return WithCommonFlags(std::move(flags), "the first of this month");
 }
 
 absl::StatusOr<v1::HistoryRequest> ReadHistory(

@@ -16,7 +16,7 @@ namespace cadre::launcher {
 // How many jobs `cadre history` shows if it is not told otherwise.
 inline constexpr int kHistoryShown = 100;
 
-// Those of the two commands, without the ones about the server and --output.
+// The flags of the two commands.
 std::vector<Flag> HistoryFlags();
 std::vector<Flag> UsageFlags();
 

@@ -64,21 +64,6 @@ std::vector<std::string> SingleJobs(const std::vector<std::string>& words,
   return single;
 }
 
-std::string SingleJob(const std::string& word, const Settings& settings) {
-  const absl::StatusOr<std::vector<WantedId>> ids = ParseWantedIds(word);
-  if (!ids.ok() || ids->size() != 1 || !ids->front().index.has_value()) return word;
-  const absl::StatusOr<std::unique_ptr<ControlClient>> client = ControlClient::Connect(settings);
-  if (!client.ok()) return word;
-  const absl::StatusOr<std::vector<v1::JobStatus>> jobs = (*client)->List();
-  if (!jobs.ok()) return word;
-  for (const v1::JobStatus& job : *jobs) {
-    const bool meant = job.array() == ids->front().job && job.step_of() == 0 &&
-                       job.array_index() == *ids->front().index;
-    if (meant) return LastingName(job);
-  }
-  return word;
-}
-
 int ForEachJob(const std::vector<std::string>& words, const Settings& settings,
                const std::function<absl::StatusOr<std::string>(JobSource&)>& action) {
   int status = 0;

@@ -27,10 +27,6 @@ inline constexpr char kJobsHelp[] =
 std::vector<std::string> SingleJobs(const std::vector<std::string>& words,
                                     const std::vector<v1::JobStatus>& jobs);
 
-// Returns the word by which the server knows the job: for an element of an array, as "57_3", its own
-// id. Any other word is returned as it is, and so is this one if the server does not answer.
-std::string SingleJob(const std::string& word, const Settings& settings);
-
 // Does `action` to each job that `words` name, and prints the line that it returns. A failure is
 // printed, too, and the other jobs follow. Returns the exit status: 0, or that of the last failure.
 int ForEachJob(const std::vector<std::string>& words, const Settings& settings,

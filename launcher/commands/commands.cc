@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/attach/control_client.h"
-#include "launcher/commands/change_jobs.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/scripts.h"
 
@@ -91,7 +90,7 @@ absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<
 
 absl::StatusOr<JobSource> OpenJob(const Parsed& parsed, const Settings& settings) {
   absl::StatusOr<JobSource> source =
-      JobSource::Open(settings, parsed.rest.empty() ? "" : SingleJob(parsed.rest[0], settings));
+      JobSource::Open(settings, parsed.rest.empty() ? "" : parsed.rest[0]);
   if (source.ok() && !source->chosen().empty()) Notice(source->chosen());
   return source;
 }

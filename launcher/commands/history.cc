@@ -1,7 +1,5 @@
 // cadre history: jobs that have ended.
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -21,15 +19,8 @@
 namespace cadre::launcher {
 namespace {
 
-std::vector<Flag> AllFlags() {
-  std::vector<Flag> flags = HistoryFlags();
-  flags.push_back(OutputFlag());
-  for (Flag& flag : ControlFlags()) flags.push_back(std::move(flag));
-  return flags;
-}
-
 int Run(const Parsed& parsed) {
-  const absl::StatusOr<Settings> settings = ClientSettings(parsed, AllFlags());
+  const absl::StatusOr<Settings> settings = ClientSettings(parsed, HistoryFlags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
   const absl::StatusOr<bool> json = AsksForJson(settings->GetOr("output", "plain"));
   if (!json.ok()) return Fail(kExitUsage, json.status().message());
@@ -61,7 +52,7 @@ Command HistoryCommand() {
   command.summary = "Show jobs of a cluster that have ended, also long ago.";
   command.positionals = "[JOB...]";
   command.max_positionals = kMostJobs;
-  command.flags = AllFlags();
+  command.flags = HistoryFlags();
   command.description =
       "JOB is the id of a job, of an array or one of its elements (57_3), of a step (57.2), or a "
       "name. The one that ended last comes first. docs/accounting.md says what is kept.";

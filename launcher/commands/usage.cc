@@ -1,8 +1,4 @@
 // cadre usage: what the jobs of a cluster used, lost and wasted.
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -18,15 +14,8 @@
 namespace cadre::launcher {
 namespace {
 
-std::vector<Flag> AllFlags() {
-  std::vector<Flag> flags = UsageFlags();
-  flags.push_back(OutputFlag());
-  for (Flag& flag : ControlFlags()) flags.push_back(std::move(flag));
-  return flags;
-}
-
 int Run(const Parsed& parsed) {
-  const absl::StatusOr<Settings> settings = ClientSettings(parsed, AllFlags());
+  const absl::StatusOr<Settings> settings = ClientSettings(parsed, UsageFlags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
   const absl::StatusOr<bool> json = AsksForJson(settings->GetOr("output", "plain"));
   if (!json.ok()) return Fail(kExitUsage, json.status().message());
@@ -49,7 +38,7 @@ Command UsageCommand() {
   command.name = "usage";
   command.summary =
       "Show the GPU and CPU hours that ended jobs of a cluster used, lost and wasted.";
-  command.flags = AllFlags();
+  command.flags = UsageFlags();
   command.description =
       "Jobs count when they have ended. Hours are lost between a failure and the next workers, and "
       "wasted in jobs that failed in the end; both are part of those used. docs/accounting.md "

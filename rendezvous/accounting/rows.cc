@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/host_ranges.h"
 #include "base/text.h"
@@ -15,8 +14,6 @@
 namespace cadre::accounting {
 namespace {
 
-// As in JobStatus.command.
-constexpr size_t kCommandBytes = 256;
 // Of the verdict's message.
 constexpr size_t kMessageBytes = 1024;
 
@@ -87,11 +84,6 @@ uint32_t HadAtOnce(int64_t time_us, int64_t held_us) {
   if (held_us <= 0) return 0;
   return static_cast<uint32_t>(
       std::llround(static_cast<double>(time_us) / static_cast<double>(held_us)));
-}
-
-std::string CommandOf(const v1::JobSpec& spec, const std::string& name) {
-  if (spec.has_batch()) return spec.batch().name().empty() ? name : spec.batch().name();
-  return Shortened(absl::StrJoin(spec.command(), " "), kCommandBytes);
 }
 
 void SetHowItEnded(const v1::Verdict& verdict, v1::AccountedJob* row) {
@@ -220,7 +212,7 @@ v1::AccountedJob RowOf(const state::Job& job, const state::Cluster& cluster,
   row.set_array_size(submission.array_size());
   row.set_phase(job.phase());
   row.set_priority(spec.priority());
-  row.set_command(CommandOf(spec, job.submitted_name()));
+  row.set_command(state::CommandText(job));
   row.set_working_dir(spec.working_dir());
   row.set_batch(spec.has_batch());
   SetHowItEnded(job.saved.verdict(), &row);

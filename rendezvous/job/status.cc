@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/text.h"
 #include "rendezvous/job/orders.h"
 #include "rendezvous/job/progress_and_usage.h"
@@ -149,6 +148,36 @@ bool ShowsNodes(const state::Job& job, StatusDetail shown) {
   return shown == StatusDetail::kFull || job.nodes.size() <= kMaxNodesInPush;
 }
 
+void AddNodes(const JobView& view, StatusDetail shown, v1::JobStatus& status) {
+  const state::Job& job = view.job;
+  const bool to_agents = shown == StatusDetail::kForAgents;
+  for (const auto& [node_name, node] : job.nodes) {
+    v1::NodeStatus* entry = status.add_nodes();
+    entry->set_name(node_name);
+    entry->set_host(node.node().host());
+    entry->set_slots(node.node().slots());
+    const NodeConnection* connection = view.volatile_state.connections.Find(node_name);
+    if (connection != nullptr) entry->set_remains(UnkillableText(*connection));
+    if (connection != nullptr && connection->stream.has_value() && !to_agents) {
+      entry->set_version(rpc::OtherVersionText(connection->version));
+    }
+    const int rank = NodeRankOf(job, node_name);
+    entry->set_node_rank(rank);
+    entry->set_first_rank(-1);
+    if (rank < 0) continue;
+    const saved::Member& member = job.generation.member(rank);
+    entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
+    if (shown == StatusDetail::kFull) {
+      entry->set_warm(member.warm());
+      entry->set_why_plain(member.why_plain());
+      if (member.has_imports()) *entry->mutable_imports() = member.imports();
+    }
+    for (uint32_t i = 0; shown == StatusDetail::kFull && i < member.slots(); ++i) {
+      entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
+    }
+  }
+}
+
 // Sets how the last generation that is over has ended.
 void SetLastEnd(const state::Job& job, v1::JobStatus& status) {
   const auto& generations = job.saved.timeline().generations();
@@ -213,8 +242,6 @@ v1::Part SharesOf(const JobView& view, const v1::JobStatus& status) {
   return all;
 }
 
-constexpr size_t kMaxCommandBytes = 256;
-
 // Sets what the job asks for and has in the cluster, and what tells it from others there.
 // `allocated` is set.
 void SetSubmitted(const JobView& view, v1::JobStatus& status) {
@@ -227,8 +254,7 @@ void SetSubmitted(const JobView& view, v1::JobStatus& status) {
   status.set_cpus(shares.cpus());
   status.set_gpus(shares.gpus());
   status.set_memory(shares.memory());
-  std::string command = spec.has_batch() ? spec.batch().name() : absl::StrJoin(spec.command(), " ");
-  status.set_command(Shortened(OneLine(command, kMaxCommandBytes), kMaxCommandBytes));
+  status.set_command(state::CommandText(view.job));
   status.set_working_dir(spec.working_dir());
   status.set_stdout_file(spec.logs().stdout_file());
   status.set_stderr_file(spec.logs().stderr_file());
@@ -339,33 +365,7 @@ v1::JobStatus StatusOf(const std::string& name, const JobView& view,
   status.set_phase(job.phase());
   status.set_generation(job.generation.number());
   status.set_nodes_in(job.nodes.size());
-  if (ShowsNodes(job, shown)) {
-    for (const auto& [node_name, node] : job.nodes) {
-      v1::NodeStatus* entry = status.add_nodes();
-      entry->set_name(node_name);
-      entry->set_host(node.node().host());
-      entry->set_slots(node.node().slots());
-      const NodeConnection* connection = view.volatile_state.connections.Find(node_name);
-      if (connection != nullptr) entry->set_remains(UnkillableText(*connection));
-      if (connection != nullptr && connection->stream.has_value() && !to_agents) {
-        entry->set_version(rpc::OtherVersionText(connection->version));
-      }
-      const int rank = NodeRankOf(job, node_name);
-      entry->set_node_rank(rank);
-      entry->set_first_rank(-1);
-      if (rank < 0) continue;
-      const saved::Member& member = job.generation.member(rank);
-      entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
-      if (shown == StatusDetail::kFull) {
-        entry->set_warm(member.warm());
-        entry->set_why_plain(member.why_plain());
-        if (member.has_imports()) *entry->mutable_imports() = member.imports();
-      }
-      for (uint32_t i = 0; shown == StatusDetail::kFull && i < member.slots(); ++i) {
-        entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
-      }
-    }
-  }
+  if (ShowsNodes(job, shown)) AddNodes(view, shown, status);
   if (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING) {
     status.set_world_size(job.generation.world_size());
     status.set_workers_running(job.generation.running);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace cadre::state {
 
@@ -46,6 +48,15 @@ Job::Job(saved::Job job)
     : saved(std::move(job)),
       policy(PolicyOf(saved.spec())),
       spec_bytes(HasEnded(saved.phase()) ? 0 : saved.spec().ByteSizeLong()) {}
+
+std::string CommandText(const Job& job) {
+  constexpr size_t kMostBytes = 256;
+  const v1::JobSpec& spec = job.saved.spec();
+  if (!spec.has_batch())
+    return Shortened(OneLine(absl::StrJoin(spec.command(), " "), kMostBytes), kMostBytes);
+  return spec.batch().name().empty() ? job.submitted_name()
+                                     : OneLine(spec.batch().name(), kMostBytes);
+}
 
 std::vector<std::string> AllocatedNodes(const Cluster& cluster, const Job& job) {
   std::vector<std::string> nodes;

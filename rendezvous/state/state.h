@@ -53,7 +53,8 @@ struct Job {
 
   const std::string& name() const { return saved.spec().name(); }
   v1::JobPhase phase() const { return saved.phase(); }
-  // The id of a job that was submitted to the cluster; 0 if a joining node brought it (`cadre run`).
+  // The id of a job that was submitted to the cluster; 0 if a joining node brought it (`cadre
+  // run`).
   uint64_t id() const { return saved.submission().order(); }
   // The name that the job was submitted with. Other jobs may have it too, but not name().
   const std::string& submitted_name() const {
@@ -122,6 +123,10 @@ class JobsByUser {
   std::map<std::string, Jobs> users_;
   Bytes all_;
 };
+
+// Returns the program with its first arguments, in one line of at most 256 bytes; of a batch job
+// the name of its script.
+std::string CommandText(const Job& job);
 
 // Returns the nodes of the job's allocations that are not being taken back: of a batch job the node
 // of its script first, then as they were placed.
