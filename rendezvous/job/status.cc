@@ -148,6 +148,7 @@ bool ShowsNodes(const state::Job& job, StatusDetail shown) {
   return shown == StatusDetail::kFull || job.nodes.size() <= kMaxNodesInPush;
 }
 
+// Adds the job's nodes; the states of their workers only to a full status.
 void AddNodes(const JobView& view, StatusDetail shown, v1::JobStatus& status) {
   const state::Job& job = view.job;
   const bool to_agents = shown == StatusDetail::kForAgents;
